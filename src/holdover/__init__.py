@@ -1,0 +1,31 @@
+"""holdover gives pretrained transformers a memory: a small state carried from window to window."""
+
+from .attach import add_recurrence, remove_recurrence
+from .backbones import BACKBONES
+from .config import RecurrenceConfig
+from .mechanisms import CARRIES
+from .model import RecurrentModel, Wanted
+from .output import RecurrentOutput
+from .saving import RecurrentModelConfig
+from .state import State
+from .unroll import Recompute, unroll
+from .windows import Window, cut
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BACKBONES",
+    "CARRIES",
+    "Recompute",
+    "RecurrenceConfig",
+    "RecurrentModel",
+    "RecurrentModelConfig",
+    "RecurrentOutput",
+    "State",
+    "Wanted",
+    "Window",
+    "add_recurrence",
+    "cut",
+    "remove_recurrence",
+    "unroll",
+]

@@ -1,0 +1,7 @@
+"""Pretrained Hugging Face models: the only folder that knows transformers' internals."""
+
+from .heads import Task, head_classes, linear_head, task_of
+from .rows import BACKBONES, Row, row_of
+from .seams import Seams
+
+__all__ = ["BACKBONES", "Row", "Seams", "Task", "head_classes", "linear_head", "row_of", "task_of"]

@@ -1,0 +1,162 @@
+"""The seam at an attention module: carried rows become keys and values of one layer.
+
+* The rows are put in front of the module's input, through the layer's own norm, and their outputs are
+  dropped: they are projected like tokens (key norms, grouped heads, LoRA and all) and never query.
+* Unpadded causal attention stays a square problem without a mask, on the fused path.
+* Rotary models: the rows are not rotated, which is position 0 for every query.
+"""
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+
+
+def argument_names(module: nn.Module) -> tuple[str, ...]:
+    """Names of the positional parameters of a module's forward."""
+    parameters = inspect.signature(type(module).forward).parameters.values()
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(p.name for p in parameters if p.kind in positional)[1:]
+
+
+def by_name(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """All arguments of a call under their names."""
+    return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+def with_changes(
+    names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any], changes: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The call with some arguments changed, positional ones staying positional: hooks of
+    transformers itself look for them there."""
+    placed = tuple(changes.pop(name, arg) for name, arg in zip(names, args, strict=False))
+    return placed, {**kwargs, **changes}
+
+
+class AttentionSeam:
+    """Puts the carried rows in front of one attention module's input."""
+
+    def __init__(self, seams: Any, layer: nn.Module, attention: nn.Module, norm: nn.Module | None):
+        self.seams = seams
+        self.layer = layer
+        self.attention = attention
+        self.norm = norm
+        self.names = argument_names(attention)
+
+    def attach(self) -> list[Any]:
+        """Register the hooks; their handles undo it."""
+        return [
+            self.attention.register_forward_pre_hook(BeforeAttention(self), with_kwargs=True),
+            self.attention.register_forward_hook(AfterAttention(self)),
+        ]
+
+    def rows(self) -> Tensor | None:
+        """[B, E, k] rows to insert now, as the attention module takes them."""
+        reading = self.seams.reading
+        if reading is None or reading.rows is None:
+            return None
+        return reading.rows if self.norm is None else self.norm(reading.rows)
+
+    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+        """The call's arguments with the rows in front; None leaves the call as it is."""
+        rows = self.rows()
+        if rows is None:
+            return None
+        named = by_name(self.names, args, kwargs)
+        hidden = named["hidden_states"]
+        rows = rows.to(hidden.dtype)
+        count = rows.shape[1]
+        visible = self.seams.reading.visible
+        named["hidden_states"] = torch.cat([rows, hidden], 1)
+        named["attention_mask"] = extend_mask(
+            named.get("attention_mask"),
+            count,
+            visible,
+            hidden,
+            causal=self.seams.row.causal,
+        )
+        if named.get("position_embeddings") is not None:
+            named["position_embeddings"] = unrotated(named["position_embeddings"], count)
+        self.adjust(named, count)
+        return named
+
+    def adjust(self, named: dict[str, Any], count: int) -> None:
+        """For adapters: what else an architecture's attention is given."""
+
+    def strip(self, output: Any) -> Any:
+        """The module's output without the rows'."""
+        reading = self.seams.reading
+        if reading is None or reading.rows is None:
+            return output
+        count = reading.rows.shape[1]
+        return (output[0][:, count:], *output[1:])
+
+
+class BeforeAttention:
+    """Forward pre-hook. An object, not a closure: a deep copy of a model gets its own."""
+
+    def __init__(self, seam: AttentionSeam) -> None:
+        self.seam = seam
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]):
+        named = self.seam.arguments(args, kwargs)
+        return None if named is None else ((), named)
+
+
+class AfterAttention:
+    """Forward hook."""
+
+    def __init__(self, seam: AttentionSeam) -> None:
+        self.seam = seam
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Any):
+        return self.seam.strip(output)
+
+
+def unrotated(embeddings: tuple[Tensor, Tensor], count: int) -> tuple[Tensor, Tensor]:
+    """Rotary cosines and sines [B, T, d] with `count` un-rotated positions in front.
+
+    A window starts at position 0, whose angle is zero: its cosine is the model's rotary scale.
+    """
+    cosines, sines = embeddings
+    return (
+        torch.cat([cosines[:, :1].expand(-1, count, -1), cosines], 1),
+        torch.cat([torch.zeros_like(sines[:, :1]).expand(-1, count, -1), sines], 1),
+    )
+
+
+def extend_mask(
+    mask: Tensor | None, count: int, visible: Tensor | None, hidden: Tensor, causal: bool
+) -> Tensor | None:
+    """A mask [B or 1, heads or 1, T, T] with `count` rows and columns in front, seen by every query.
+
+    Rows of the batch that have no past (`visible` false) do not see the columns. The rows in front
+    are queries whose output is dropped; they see the columns, so that no softmax is empty.
+    """
+    if mask is None and visible is None:
+        return None
+    if mask is not None and not (isinstance(mask, Tensor) and mask.ndim == 4):
+        raise ValueError(
+            "holdover inserts its state into attention masks of four dimensions; this model uses "
+            f"{type(mask).__name__}: call model.set_attn_implementation('sdpa') first."
+        )
+    length = hidden.shape[1]
+    if mask is None:
+        # Additive, because eager attention would add a boolean mask as zeros and ones.
+        mask = hidden.new_zeros(1, 1, length, length)
+        if causal:
+            future = torch.ones(length, length, dtype=torch.bool, device=hidden.device).triu(1)
+            mask = mask.masked_fill(future, torch.finfo(hidden.dtype).min)
+    see, hide = (True, False) if mask.dtype == torch.bool else (0.0, torch.finfo(mask.dtype).min)
+    mask = pad(mask, (0, 0, count, 0), value=hide)
+    columns = torch.full_like(mask[..., :1], see)
+    if visible is not None:
+        columns = columns.expand(visible.shape[0], -1, -1, -1).clone()
+        unseen = ~visible[:, None, None, None].expand_as(columns).clone()
+        unseen[:, :, :count] = False
+        columns = columns.masked_fill(unseen, hide)
+        mask = mask.expand(visible.shape[0], -1, -1, -1)
+    return torch.cat([columns.expand(-1, -1, -1, count), mask], -1)

@@ -1,0 +1,58 @@
+"""What a model's head is for, and what holdover must know of it."""
+
+from typing import Any, Literal
+
+from torch import nn
+from transformers.models.auto import modeling_auto as auto
+
+from .rows import Row
+
+Task = Literal[
+    "causal-lm",
+    "masked-lm",
+    "question-answering",
+    "sequence-classification",
+    "token-classification",
+    "bare",
+]
+
+_CLASS_NAMES: dict[Task, Any] = {
+    "causal-lm": auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    "masked-lm": auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    "question-answering": auto.MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES,
+    "sequence-classification": auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+    "token-classification": auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
+    "bare": auto.MODEL_MAPPING_NAMES,
+}
+
+
+def head_classes(model_type: str, row: Row) -> dict[Task, str]:
+    """Class name of each head an architecture has in transformers and holdover can run."""
+    left_out = "masked-lm" if row.causal or model_type == "xlnet" else "causal-lm"
+    found: dict[Task, str] = {}
+    for task, names in _CLASS_NAMES.items():
+        name = names.get(model_type)
+        if name is not None and task != left_out:
+            found[task] = name[0] if isinstance(name, (tuple, list)) else name
+    return found
+
+
+def task_of(model: Any, row: Row) -> Task:
+    known = head_classes(model.config.model_type, row)
+    for task, name in known.items():
+        if type(model).__name__ == name:
+            return task
+    raise ValueError(
+        f"holdover does not know the head of {type(model).__name__}; for "
+        f"{model.config.model_type} it runs {', '.join(known.values())}."
+    )
+
+
+def linear_head(model: Any) -> nn.Linear | None:
+    """The language-modelling head, where logits are nothing but its product with the hidden states."""
+    head = model.get_output_embeddings()
+    if type(head) is not nn.Linear:
+        return None
+    if getattr(model.config, "final_logit_softcapping", None):
+        return None
+    return head

@@ -1,0 +1,117 @@
+"""One row an architecture: where its layers, attention modules and norms are. Nothing else of it.
+
+Paths start at `model.base_model` (layers) or at the layer (attention, norm).
+To add an architecture, add its row to BACKBONES; the contract tests find it there and need one tiny
+configuration of it in tests/tiny.py. A row may name an adapter class for an attention that takes no
+mask or bias as arguments.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .attention import AttentionSeam
+from .gpt_neo import GPTNeoAttentionSeam
+from .mpnet import MPNetAttentionSeam
+from .xlnet import XLNetAttentionSeam, XLNetSeams
+
+
+def _max_positions(config: Any) -> int | None:
+    return getattr(config, "max_position_embeddings", None)
+
+
+def _max_positions_after_padding(config: Any) -> int:
+    """RoBERTa and MPNet count positions from padding_idx + 1."""
+    return config.max_position_embeddings - config.pad_token_id - 1
+
+
+@dataclass(frozen=True)
+class Row:
+    layers: str
+    attention: str
+    norm: str | None = None
+    causal: bool = True
+    attention_seam: type[AttentionSeam] = AttentionSeam
+    seams: type | None = None  # None: the ordinary ones
+    layer_returns_tuple: bool = False
+    positions: Callable[[Any], int | None] = _max_positions
+    # The position whose vector stands for a whole sequence in front of a classifier.
+    sequence_vector: str = "last"
+    # Uses a norm in front of attention only where the configuration says so.
+    norm_if: str | None = None
+    # Older inputs of every layer can be attended to (carry="memory").
+    takes_memory: bool = False
+
+
+_LLAMA = Row(layers="layers", attention="self_attn", norm="input_layernorm")
+_BERT = Row(
+    layers="encoder.layer", attention="attention.self", causal=False, sequence_vector="first"
+)
+
+BACKBONES: dict[str, Row] = {
+    "gpt2": Row(layers="h", attention="attn", norm="ln_1"),
+    "opt": Row(
+        layers="decoder.layers",
+        attention="self_attn",
+        norm="self_attn_layer_norm",
+        norm_if="do_layer_norm_before",
+    ),
+    "gpt_neo": Row(
+        layers="h",
+        attention="attn.attention",
+        norm="ln_1",
+        attention_seam=GPTNeoAttentionSeam,
+        layer_returns_tuple=True,
+    ),
+    "gpt_neox": Row(layers="layers", attention="attention", norm="input_layernorm"),
+    "llama": _LLAMA,
+    "mistral": _LLAMA,
+    "qwen2": _LLAMA,
+    "qwen3": _LLAMA,
+    "gemma3_text": _LLAMA,
+    "bert": _BERT,
+    "roberta": Row(
+        layers="encoder.layer",
+        attention="attention.self",
+        causal=False,
+        positions=_max_positions_after_padding,
+        sequence_vector="first",
+    ),
+    "electra": _BERT,
+    "distilbert": Row(
+        layers="transformer.layer", attention="attention", causal=False, sequence_vector="first"
+    ),
+    "mpnet": Row(
+        layers="encoder.layer",
+        attention="attention.attn",
+        causal=False,
+        attention_seam=MPNetAttentionSeam,
+        layer_returns_tuple=True,
+        positions=_max_positions_after_padding,
+        sequence_vector="first",
+    ),
+    "modernbert": Row(
+        layers="layers", attention="attn", norm="attn_norm", causal=False, sequence_vector="first"
+    ),
+    "xlnet": Row(
+        layers="layer",
+        attention="rel_attn",
+        causal=False,
+        attention_seam=XLNetAttentionSeam,
+        seams=XLNetSeams,
+        layer_returns_tuple=True,
+        positions=lambda config: None,
+        takes_memory=True,
+    ),
+}
+
+
+def row_of(model_type: str) -> Row:
+    if model_type not in BACKBONES:
+        raise ValueError(
+            f"holdover has no row for the architecture {model_type!r}; it knows "
+            f"{', '.join(BACKBONES)}. To add one, add a row to BACKBONES in "
+            "holdover/backbones/rows.py that says where its layers, attention and norm are "
+            "(docs/design.md, Adding an architecture)."
+        )
+    return BACKBONES[model_type]

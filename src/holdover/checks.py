@@ -1,0 +1,97 @@
+"""Refusals: one sentence each that says what was wrong, what was expected and what to do."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .config import RecurrenceConfig
+from .state import State, check_owner
+
+SUPPORTED_ATTENTION = ("sdpa", "eager")
+
+
+def check_fit(config: RecurrenceConfig, model: Any, row: Any, layers: int, extra: int) -> None:
+    """Refuse a configuration that the model cannot run."""
+    limit = row.positions(model.config)
+    if limit is not None and config.window + extra > limit:
+        memory = f" plus {extra} memory positions" if extra else ""
+        raise ValueError(
+            f"window={config.window}{memory} does not fit {type(model).__name__}, which has "
+            f"{limit} positions: use a window of at most {limit - extra}."
+        )
+    if config.insert_layer != "all" and config.insert_layer > layers:
+        raise ValueError(
+            f"insert_layer={config.insert_layer} is out of range: {type(model).__name__} has layers "
+            f'1 to {layers}; choose one of them or "all".'
+        )
+    if config.carry == "memory" and not row.takes_memory:
+        raise ValueError(
+            f'carry="memory" uses the backbone\'s own memory and {model.config.model_type} has none: '
+            'use carry="pooled" or carry="tokens".'
+        )
+    implementation = model.config._attn_implementation
+    if implementation not in SUPPORTED_ATTENTION:
+        raise ValueError(
+            f"holdover cannot insert a state into attention {implementation!r}: call "
+            "model.set_attn_implementation('sdpa') before attaching."
+        )
+    if getattr(model, "is_gradient_checkpointing", False):
+        raise ValueError(
+            "The base model recomputes its layers, which would replay them without the state: call "
+            'base.gradient_checkpointing_disable() and use RecurrenceConfig(recompute="window").'
+        )
+
+
+def check_ids(input_ids: Tensor, mask: Tensor | None, vocabulary: int) -> None:
+    if input_ids.ndim != 2:
+        raise ValueError(
+            f"input_ids must have two dimensions, rows and tokens, not {tuple(input_ids.shape)}."
+        )
+    if input_ids.numel() == 0 or (mask is not None and not bool(mask.any())):
+        raise ValueError(
+            f"There is nothing to read: input_ids of shape {tuple(input_ids.shape)} hold no token; "
+            "give at least one."
+        )
+    if mask is not None and mask.shape != input_ids.shape:
+        raise ValueError(
+            f"attention_mask has shape {tuple(mask.shape)} and input_ids {tuple(input_ids.shape)}; "
+            "they must agree."
+        )
+    low, high = (int(value) for value in torch.aminmax(input_ids))
+    if low < 0 or high >= vocabulary:
+        raise ValueError(
+            f"input_ids hold the id {low if low < 0 else high}, but this model's vocabulary has the "
+            f"ids 0 to {vocabulary - 1}: the text was tokenised for another model."
+        )
+
+
+def check_state(state: State, batch: int, device: torch.device, owner: dict[str, Any]) -> None:
+    if not isinstance(state, State):
+        raise TypeError(
+            f"state must be a holdover.State (the state of an earlier output), not "
+            f"{type(state).__name__}."
+        )
+    check_owner(state.owner, owner, "this model")
+    if state.batch_size != batch:
+        raise ValueError(
+            f"The state has {state.batch_size} rows and the input {batch}: choose rows with "
+            "state.rows(index), or give the batch that made the state."
+        )
+    if state.device != device:
+        raise ValueError(
+            f"The state is on {state.device} and the input on {device}: move it with "
+            f"state.to({str(device)!r})."
+        )
+
+
+def check_finite(losses: list[Tensor]) -> None:
+    """Stop at a loss that is no number, before an optimiser spreads it into the weights."""
+    finite = torch.stack([loss.detach() for loss in losses]).isfinite()
+    if not bool(finite.all()):
+        number = int((~finite).nonzero()[0])
+        raise FloatingPointError(
+            f"The loss of window {number + 1} of {len(losses)} is {losses[number].item()}: the weights "
+            "or the learning rate have left the range of numbers; nothing was updated, go back to the "
+            "last checkpoint with a smaller learning rate or in float32."
+        )

@@ -1,0 +1,64 @@
+"""The layers below the insert layer do not depend on the state: run them once for all windows.
+
+Only without recompute, since their outputs are kept for all windows at once, and only where it is
+faster: it makes few large products of many small ones, and saves nothing else.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from .backbones import Seams
+from .windows import Window
+
+# Windows of fewer tokens than this leave a GPU waiting for its next product.
+BATCHED_BELOW = 4096
+
+
+def batching_pays(windows: list[Window], choice: str) -> bool:
+    if len(windows) == 1 or any(window.mask is not None for window in windows):
+        return False
+    if choice != "auto":
+        return choice == "batched"
+    ids = windows[0].input_ids
+    return ids.is_cuda and ids.numel() < BATCHED_BELOW
+
+
+@contextmanager
+def lower_layers_done(
+    seams: Seams,
+    windows: list[Window],
+    below: int,
+    run: Callable[[Window], tuple[Tensor, Tensor | None]],
+) -> Iterator[list[Window]]:
+    """The windows with the first `below` layers run, which are skipped while the `with` lasts."""
+    # The last window may be shorter than the others; it goes alone.
+    even = [w for w in windows if w.input_ids.shape == windows[0].input_ids.shape]
+    odd = windows[len(even) :]
+    with seams.skip.skipped(below, len(seams.layers)):
+        done = _together(even, run)
+        for window in odd:
+            done += _together([window], run)
+    with seams.skip.skipped(0, below):
+        yield done
+
+
+def _together(
+    windows: list[Window], run: Callable[[Window], tuple[Tensor, Tensor | None]]
+) -> list[Window]:
+    types = [window.token_type_ids for window in windows if window.token_type_ids is not None]
+    hidden, mix = run(
+        Window(
+            input_ids=torch.cat([window.input_ids for window in windows]),
+            token_type_ids=torch.cat(types) if types else None,
+        )
+    )
+    rows = windows[0].input_ids.shape[0]
+    mixes = [None] * len(windows) if mix is None else mix.split(rows)
+    return [
+        replace(window, lower=part, lower_mix=of_mix)
+        for window, part, of_mix in zip(windows, hidden.split(rows), mixes, strict=True)
+    ]

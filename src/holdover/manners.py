@@ -1,0 +1,158 @@
+"""What users of Hugging Face models expect beside forward: switches, freezing, compiling, ownership."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .state import State
+
+
+class CompiledStep:
+    """The compiled step and lower layers, bound to one model: a copy of the model starts without."""
+
+    step: Callable[..., Any] | None = None
+    lower: Callable[..., Any] | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "CompiledStep":
+        return CompiledStep()
+
+
+class Manners:
+    """Mixed into RecurrentModel."""
+
+    backbone: Any
+    recurrence: nn.Module
+    settings: Any
+    enabled: bool
+    recompute: str
+    training: bool
+    _compiled: CompiledStep
+    _fingerprint: tuple[Any, str] | None
+    _step: Callable[..., Any]
+    _run_lower: Callable[..., Any]
+
+    @contextmanager
+    def disable_recurrence(self) -> Iterator[None]:
+        """Inside, calls go straight to the stock model, as if nothing had been attached."""
+        before, self.enabled = self.enabled, False
+        try:
+            yield
+        finally:
+            self.enabled = before
+
+    def _stock(self, input_ids: Tensor, **arguments: Any) -> Any:
+        """The stock model's own answer."""
+        given = {name: value for name, value in arguments.items() if value is not None}
+        return self.backbone(input_ids, **given)
+
+    def compile_step(self, **options: Any) -> None:
+        """Compile the step (and the lower layers) with torch.compile, without graph breaks.
+
+        Compile the step, not the model: the loop over windows would be unrolled into one graph.
+        """
+        options = {"fullgraph": True, "dynamic": False, **options}
+        self._compiled.step = torch.compile(self._step, **options)
+        self._compiled.lower = torch.compile(self._run_lower, **options)
+
+    def freeze_base(self) -> None:
+        """Train only what was added (adapters inside the base keep what they were)."""
+        for name, parameter in self.backbone.named_parameters():
+            if "lora_" not in name:
+                parameter.requires_grad_(False)
+
+    def unfreeze_base(self) -> None:
+        for parameter in self.backbone.parameters():
+            parameter.requires_grad_(True)
+
+    def parameter_counts(self) -> dict[str, int]:
+        """Parameters that are trained, that were added, and all, each counted once."""
+        everything = list(self.parameters())  # type: ignore[attr-defined]
+        return {
+            "trainable": sum(p.numel() for p in everything if p.requires_grad),
+            "added": sum(p.numel() for p in self.recurrence.parameters()),
+            "all": sum(p.numel() for p in everything),
+        }
+
+    def print_trainable_parameters(self) -> None:
+        counts = self.parameter_counts()
+        share = 100 * counts["trainable"] / counts["all"]
+        print(
+            f"trainable params: {counts['trainable']:,} || all params: {counts['all']:,} || "
+            f"trainable%: {share:.4f} || added by holdover: {counts['added']:,}"
+        )
+
+    # Recomputing single layers would replay them after their window was closed.
+
+    def gradient_checkpointing_enable(self, *args: Any, **kwargs: Any) -> None:
+        """Recompute window by window: holdover's form of gradient checkpointing."""
+        self.recompute = "window"
+
+    def gradient_checkpointing_disable(self) -> None:
+        self.recompute = "none"
+
+    @property
+    def is_gradient_checkpointing(self) -> bool:
+        return self.recompute != "none"
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.backbone.get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.backbone.set_input_embeddings(value)
+
+    def get_output_embeddings(self) -> nn.Module | None:
+        return self.backbone.get_output_embeddings()
+
+    # Which model a state belongs to.
+
+    def owner(self) -> dict[str, Any]:
+        """What a state of this model says of itself."""
+        config = self.backbone.config
+        return {
+            "model_type": config.model_type,
+            "hidden_size": config.hidden_size,
+            "layers": len(self.seams.layers),  # type: ignore[attr-defined]
+            "vocab_size": config.vocab_size,
+            **self.settings.state_fields(),
+            "weights": None if self.training else self._weights(),
+        }
+
+    def adopt(self, state: State) -> State:
+        """Take over a state that another model made, if its shapes fit this one."""
+        with torch.no_grad():
+            probe = torch.zeros(1, 1, dtype=torch.long, device=state.device)
+            expected = self(probe).state  # type: ignore[operator]
+        for name, tensor in expected.tensors.items():
+            found = state.tensors.get(name)
+            if found is None or found.shape[1:] != tensor.shape[1:]:
+                shape = None if found is None else tuple(found.shape[1:])
+                raise ValueError(
+                    f"This state cannot be adopted: {name} has shape {shape} a row in it and "
+                    f"{tuple(tensor.shape[1:])} in this model."
+                )
+        return replace(state, owner=self.owner())
+
+    def _weights(self) -> str:
+        """Fingerprint of the added weights, rounded so that precisions agree; cached by version."""
+        parameters = list(self.recurrence.parameters())
+        version = tuple((p.data_ptr(), p._version) for p in parameters)
+        if self._fingerprint is None or self._fingerprint[0] != version:
+            digest = hashlib.sha256()
+            for parameter in parameters:
+                rounded = parameter.detach().to(torch.bfloat16).cpu().contiguous()
+                digest.update(rounded.view(torch.int16).numpy().tobytes())
+            self._fingerprint = (version, digest.hexdigest()[:16])
+        return self._fingerprint[1]
+
+    def _touch_added(self, loss: Tensor) -> Tensor:
+        """Give every added weight a gradient, zero where a text was one window long: data-parallel
+        training waits for all of them."""
+        added = [p for p in self.recurrence.parameters() if p.requires_grad]
+        if not added or not loss.requires_grad:
+            return loss
+        return loss + 0.0 * torch.stack([p.sum().to(loss.dtype) for p in added]).sum()

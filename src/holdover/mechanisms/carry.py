@@ -1,0 +1,102 @@
+"""Carry: the contract of every kind of carried state.
+
+A window's step is: `read` turns the carried tensors into what the model is given; while the model
+runs, `observe` is shown the layers' outputs; `write` makes the tensors that the next window reads.
+The maps with weights sit in `read`, not in `write`: they are trained also where the state is cut.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..config import RecurrenceConfig
+
+Tensors = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a carry must know of the model it is attached to."""
+
+    hidden: int  # k
+    embedding: int  # e
+    layers: int  # L
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a window is given of the past, in the terms of the seams that insert it."""
+
+    rows: Tensor | None = None  # [B, m, k] keys and values at the insert layers
+    prefix: Tensor | None = None  # [B, m, e] embeddings in front of the window
+    suffix: Tensor | None = None  # [B, m, e] embeddings behind it
+    memory: Sequence[Tensor] | None = None  # L x [B, M, k] older inputs of every layer
+    filled: Tensor | None = None  # [B] how many of the M positions hold something
+    visible: Tensor | None = None  # [B] bool: rows that see rows and prefix; None = all
+
+
+class Carry(nn.Module):
+    """Base of the kinds of carried state."""
+
+    # Names of the inputs the seams must provide beside the layers' outputs.
+    needs_layer_inputs = False
+    # The layers below the insert layer can be run without the state.
+    enters_at_insert_layer = False
+    # Positions the carry adds to every window.
+    extra_positions = 0
+
+    def __init__(self, config: RecurrenceConfig, shape: Shape) -> None:
+        super().__init__()
+        self.settings = config
+        self.shape = shape
+
+    def wants(self, layer: int) -> bool:
+        """Whether `observe` is to be shown this layer (from 0)."""
+        return False
+
+    def read(self, tensors: Tensors | None, present: Tensor | None, batch: int) -> Reading:
+        raise NotImplementedError
+
+    def observe(
+        self, partial: Any, layer: int, hidden: Tensor, length: int | Tensor
+    ) -> Any:
+        """Add one layer's output [B, T, k], of which `length` positions are pooled."""
+        return partial
+
+    def write(self, trace: "Trace") -> dict[str, Tensor]:
+        raise NotImplementedError
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+
+
+@dataclass
+class Trace:
+    """What one window's forward leaves behind for `Carry.write`."""
+
+    batch: int
+    length: int | Tensor  # positions that may be pooled: an int, or [B]
+    tokens: int | Tensor  # positions that hold tokens: an int, or [B]
+    partial: Any = None
+    suffix: Tensor | None = None  # [B, m, k] outputs of the positions behind the window
+    layer_inputs: list[Tensor] | None = None  # L x [B, T, k]
+    carried: Tensors | None = None
+    present: Tensor | None = None
+    device: torch.device | None = None
+
+
+def feed_forward(inputs: int, hidden: Sequence[int], outputs: int, activation: str) -> nn.Sequential:
+    """The map between windows: `hidden` layers with an activation, then one without."""
+    between = {"relu": nn.ReLU, "gelu": nn.GELU}[activation]
+    layers: list[nn.Module] = []
+    for size in hidden:
+        layers += [nn.Linear(inputs, size), between()]
+        inputs = size
+    return nn.Sequential(*layers, nn.Linear(inputs, outputs))
+
+
+def expand_present(present: Tensor, like: Tensor) -> Tensor:
+    return present.reshape(-1, *[1] * (like.ndim - 1))

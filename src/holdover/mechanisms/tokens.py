@@ -1,0 +1,53 @@
+"""Memory tokens: m read positions in front of a window, m write positions behind it.
+
+All pass through every layer as tokens do. The outputs of the write positions are the state; mapped,
+they are the read positions' embeddings of the next window. (The recurrent memory transformer's idea,
+with a map between the two so that the widths and scales of outputs and embeddings may differ.)
+"""
+
+import torch
+from torch import Tensor, nn
+
+from ..config import RecurrenceConfig
+from .carry import Carry, Reading, Shape, Tensors, Trace, expand_present, feed_forward
+
+WRITE_EMBEDDING_SCALE = 0.02
+
+
+class TokenCarry(Carry):
+    def __init__(self, config: RecurrenceConfig, shape: Shape) -> None:
+        super().__init__(config, shape)
+        self.extra_positions = 2 * config.slots
+        self.map = feed_forward(
+            shape.hidden, config.map_hidden, shape.embedding, config.map_activation
+        )
+        self.write_embeddings = nn.Parameter(torch.empty(config.slots, shape.embedding))
+        if config.start == "learned":
+            self.start = nn.Parameter(torch.zeros(config.slots, shape.hidden))
+        nn.init.normal_(self.write_embeddings, std=WRITE_EMBEDDING_SCALE)
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.write_embeddings, std=WRITE_EMBEDDING_SCALE)
+        if self.settings.start == "learned":
+            nn.init.zeros_(self.start)
+        for layer in self.map:
+            if isinstance(layer, nn.Linear):
+                layer.reset_parameters()
+
+    def read(self, tensors: Tensors | None, present: Tensor | None, batch: int) -> Reading:
+        suffix = self.write_embeddings.expand(batch, -1, -1)
+        if self.settings.start == "learned":
+            start = self.start.expand(batch, -1, -1)
+            memory = start if tensors is None else tensors["memory"]
+            if tensors is not None and present is not None:
+                memory = torch.where(expand_present(present, memory), memory, start)
+            return Reading(prefix=self.map(memory), suffix=suffix)
+        if tensors is None:
+            # The read positions stay, hidden, so that tokens sit at the same places in all windows.
+            hidden = torch.zeros(batch, dtype=torch.bool, device=suffix.device)
+            return Reading(prefix=torch.zeros_like(suffix), suffix=suffix, visible=hidden)
+        return Reading(prefix=self.map(tensors["memory"]), suffix=suffix, visible=present)
+
+    def write(self, trace: Trace) -> dict[str, Tensor]:
+        assert trace.suffix is not None
+        return {"memory": trace.suffix}

@@ -1,0 +1,213 @@
+"""State: what is carried from one window to the next, as an immutable value.
+
+* Every tensor is batch-first; a row is one document, whatever the kind of carry.
+* `present` is None when every row has a past: the common case needs no mask and no branch on values.
+* `tail` holds the last tokens read (overlap > 0), so that the next call reads them again.
+* On disk: one safetensors file whose header says to which model and configuration it belongs.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_safetensors
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+FORMAT = "holdover.state.v1"
+# Ids are never negative, so this marks places of the tail that hold no token.
+NO_TOKEN = -1
+
+
+@dataclass(frozen=True)
+class State:
+    """The carried state of a batch of documents."""
+
+    tensors: Mapping[str, Tensor]
+    present: Tensor | None = None  # [B] bool
+    tail: Tensor | None = None  # [B, o] token ids, NO_TOKEN where there is none
+    owner: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def batch_size(self) -> int:
+        return next(iter(self._all().values())).shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        return next(iter(self._all().values())).device
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.numel() * tensor.element_size() for tensor in self._all().values())
+
+    def detach(self) -> "State":
+        return self._map(Tensor.detach)
+
+    def to(self, *args: Any, **kwargs: Any) -> "State":
+        """Move to a device, or change the precision of what is carried (never of masks and ids)."""
+        moved = self._map(lambda tensor: tensor.to(*args, **kwargs))
+        masks = {}
+        for name in ("present", "tail"):
+            mask = getattr(self, name)
+            masks[name] = None if mask is None else mask.to(getattr(moved, name).device)
+        return replace(moved, **masks)
+
+    def rows(self, index: Any) -> "State":
+        """Rows in a new order, as many as the index names: batches, beams, single documents."""
+        chosen = torch.as_tensor(index, device=self.device)
+        if chosen.ndim == 0:
+            chosen = chosen[None]
+        return self._map(lambda tensor: tensor[chosen])
+
+    def reset(self, mask: Tensor) -> "State":
+        """Forget the past of the rows where the mask is true."""
+        keep = ~mask.to(device=self.device, dtype=torch.bool)
+        if keep.shape != (self.batch_size,):
+            raise ValueError(
+                f"State.reset takes one flag a row: shape ({self.batch_size},), not "
+                f"{tuple(mask.shape)}."
+            )
+        wiped = {
+            # torch.where, not a product: a non-finite past must not survive as 0 * inf.
+            name: torch.where(_like(keep, tensor), tensor, torch.zeros_like(tensor))
+            for name, tensor in self.tensors.items()
+        }
+        tail = None
+        if self.tail is not None:
+            tail = torch.where(keep[:, None], self.tail, torch.full_like(self.tail, NO_TOKEN))
+        present = keep if self.present is None else self.present & keep
+        return replace(self, tensors=wiped, present=present, tail=tail)
+
+    @staticmethod
+    def concat(states: "list[State]") -> "State":
+        """One batch out of several states of the same model."""
+        if not states:
+            raise ValueError("State.concat needs at least one state.")
+        first = states[0]
+        for other in states[1:]:
+            check_owner(other.owner, first.owner, "the first state")
+        present = None
+        if any(state.present is not None for state in states):
+            present = torch.cat([state.presence() for state in states])
+        tail = None
+        if first.tail is not None:
+            tail = torch.cat([state.tail for state in states if state.tail is not None])
+        tensors = {
+            name: torch.cat([state.tensors[name] for state in states]) for name in first.tensors
+        }
+        return replace(first, tensors=tensors, present=present, tail=tail)
+
+    def presence(self) -> Tensor:
+        """[B] bool, also where `present` is None."""
+        if self.present is not None:
+            return self.present
+        return torch.ones(self.batch_size, dtype=torch.bool, device=self.device)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state to one file, atomically."""
+        tensors = {
+            name: tensor.detach().cpu().contiguous() for name, tensor in self._all().items()
+        }
+        header = {"format": FORMAT, "owner": json.dumps(dict(self.owner), sort_keys=True)}
+        write_atomically(Path(path), to_safetensors(tensors, metadata=header))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], device: str | torch.device = "cpu") -> "State":
+        """Read a state; it is checked against a model when the model is given it."""
+        path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"There is no state file at {path}.")
+        try:
+            with safe_open(path, framework="pt", device=str(device)) as file:
+                header = file.metadata() or {}
+                found = {name: file.get_tensor(name) for name in file.keys()}
+        except (SafetensorError, OSError) as error:
+            raise ValueError(
+                f"{path} is not a readable state file ({error}); it is truncated, damaged or "
+                "something else: save the state again with State.save."
+            ) from error
+        if header.get("format") != FORMAT:
+            raise ValueError(
+                f"{path} is a safetensors file but not a holdover state: its header says "
+                f"{header.get('format')!r} where {FORMAT!r} was expected."
+            )
+        special = {name: found.pop(f"state.{name}", None) for name in ("present", "tail")}
+        tensors = {name.removeprefix("carry."): tensor for name, tensor in found.items()}
+        if len({tensor.shape[0] for tensor in tensors.values()}) != 1:
+            raise ValueError(f"{path} is damaged: its tensors disagree about the number of rows.")
+        return cls(tensors=tensors, owner=json.loads(header["owner"]), **special)
+
+    def _all(self) -> dict[str, Tensor]:
+        named = {f"carry.{name}": tensor for name, tensor in self.tensors.items()}
+        if self.present is not None:
+            named["state.present"] = self.present
+        if self.tail is not None:
+            named["state.tail"] = self.tail
+        return named
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> "State":
+        return replace(
+            self,
+            tensors={name: change(tensor) for name, tensor in self.tensors.items()},
+            present=None if self.present is None else change(self.present),
+            tail=None if self.tail is None else change(self.tail),
+        )
+
+
+def check_owner(owner: Mapping[str, Any], expected: Mapping[str, Any], whose: str) -> None:
+    """Refuse a state that another model or configuration made, saying what differs."""
+    if not owner:
+        return
+    differing = [
+        f"{key} is {owner.get(key)!r} in the state and {expected.get(key)!r} in {whose}"
+        for key in sorted({*owner, *expected})
+        if owner.get(key) != expected.get(key)
+        # A state made while training has no fingerprint of weights: they were moving.
+        and not (key == "weights" and None in (owner.get(key), expected.get(key)))
+    ]
+    if differing:
+        raise ValueError(
+            f"This state does not belong to {whose}: {'; '.join(differing)}. "
+            "Make it anew with this model, or, if you know that it fits, use model.adopt(state)."
+        )
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace the file as a whole or leave it as it was, also when the machine stops half-way."""
+    if path.parent != Path() and not path.parent.is_dir():
+        raise FileNotFoundError(f"Cannot write {path}: the folder {path.parent} does not exist.")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with open(partial, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _like(flags: Tensor, tensor: Tensor) -> Tensor:
+    return flags.reshape(-1, *[1] * (tensor.ndim - 1))
+
+
+def _flatten(state: State) -> tuple[list[Any], Any]:
+    names = tuple(state.tensors)
+    leaves = [*state.tensors.values(), state.present, state.tail]
+    return leaves, (names, state.owner)
+
+
+def _unflatten(leaves: Any, context: Any) -> State:
+    names, owner = context
+    *tensors, present, tail = leaves
+    return State(dict(zip(names, tensors, strict=True)), present, tail, owner)
+
+
+pytree.register_pytree_node(
+    State, _flatten, _unflatten, serialized_type_name="holdover.State"
+)

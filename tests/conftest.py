@@ -1,0 +1,13 @@
+"""Makes the tests' own modules importable and keeps torch from using more cores than there are."""
+
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+sys.path.insert(0, str(Path(__file__).parent))
+
+import torch  # noqa: E402
+
+torch.set_num_threads(1)

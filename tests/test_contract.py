@@ -1,0 +1,403 @@
+"""Laws that hold for every backbone and every mechanism option: adding a row adds its tests."""
+
+import copy
+import dataclasses
+
+import pytest
+import torch
+from tiny import CONFIGS, DECODERS, LAYERS, attach, build, outputs_of, tokens
+
+import holdover
+from holdover import BACKBONES, CARRIES
+from holdover.windows import IGNORED
+
+WINDOW = 9
+OPTIONS = {
+    "pooled": {},
+    "three-slots": {"slots": 3},
+    "all-layers": {"insert_layer": "all"},
+    "top-layer": {"insert_layer": LAYERS},
+    "max": {"pooling": "max", "slots": 2},
+    "last": {"pooling": "last", "slots": 2},
+    "attention": {"pooling": "attention", "slots": 2},
+    "fixed-key": {"pooling": "fixed-key"},
+    "last-layer": {"mix_layers": "last", "map_hidden": (), "map_activation": "gelu"},
+    "learned-start": {"start": "learned", "slots": 2},
+    "overlap": {"overlap": 3},
+    "non-overlap": {"overlap": 3, "pool_positions": "non_overlap"},
+    "batched-lower": {"lower_layers": "batched", "insert_layer": LAYERS},
+    "batched-lower-max": {"lower_layers": "batched", "pooling": "max"},
+    "tokens": {"carry": "tokens", "slots": 2},
+    "tokens-learned": {"carry": "tokens", "slots": 3, "start": "learned", "overlap": 2},
+    "none": {"carry": "none"},
+    "memory": {"carry": "memory"},
+    "short-memory": {"carry": "memory", "memory_length": 5, "overlap": 2},
+}
+GRID = [
+    pytest.param(name, options, id=f"{name}-{label}")
+    for name, row in BACKBONES.items()
+    for label, options in OPTIONS.items()
+    if options.get("carry") != "memory" or row.takes_memory
+]
+EVERY = pytest.mark.parametrize(("name", "options"), GRID)
+CLOSE = {"rtol": 2e-4, "atol": 2e-4}
+
+
+def carries(options) -> bool:
+    return options.get("carry") != "none"
+
+
+def gradients(model, loss):
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    return torch.autograd.grad(loss, parameters, allow_unused=True)
+
+
+def assert_same_gradients(ours, theirs):
+    for mine, other in zip(ours, theirs, strict=True):
+        assert (mine is None) == (other is None)
+        if mine is not None:
+            torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-4)
+
+
+def test_every_row_has_a_tiny_configuration():
+    assert set(CONFIGS) == set(BACKBONES)
+
+
+def test_every_choice_of_every_option_is_in_the_grid():
+    from holdover.config import CHOICES
+
+    default = dataclasses.asdict(holdover.RecurrenceConfig())
+    # Recomputing and truncation are laws of their own below.
+    for field in set(CHOICES) - {"recompute"}:
+        used = {options.get(field, default[field]) for options in OPTIONS.values()}
+        assert used >= set(CHOICES[field]) - {"per_window"}, field
+    assert {options.get("carry", "pooled") for options in OPTIONS.values()} == set(CARRIES)
+
+
+@EVERY
+def test_disabled_and_removed_are_the_stock_model_bit_for_bit(name, options):
+    base = build(name)
+    ids = tokens(2, 21)
+    with torch.no_grad():
+        stock = base(ids).logits
+    before = {key: value.clone() for key, value in base.state_dict().items()}
+    hooks = count_hooks(base)
+    model = attach(base, **options)
+    outputs_of(model, ids)
+    with model.disable_recurrence(), torch.no_grad():
+        assert torch.equal(model(ids).logits, stock)
+    assert not carries(options) or not torch.equal(outputs_of(model, ids), stock)
+    back = holdover.remove_recurrence(model)
+    assert back is base
+    assert count_hooks(base) == hooks
+    assert not any({"forward", "_attn"} & set(vars(module)) for module in base.modules())
+    after = base.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(value, after[key]) for key, value in before.items())
+    with torch.no_grad():
+        assert torch.equal(base(ids).logits, stock)
+
+
+def count_hooks(model) -> int:
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+@EVERY
+def test_rows_without_a_past_read_as_if_nothing_was_carried(name, options):
+    model = attach(build(name), **options)
+    first, second = tokens(2, WINDOW, 3), tokens(2, WINDOW, 4)
+    state = model(first).state
+    forgotten = state.reset(torch.tensor([True, True]))
+    fresh = outputs_of(model, second)
+    torch.testing.assert_close(outputs_of(model, second, state=forgotten), fresh, **CLOSE)
+    # One row forgets, the other does not.
+    half = outputs_of(model, second, state=state.reset(torch.tensor([True, False])))
+    whole = outputs_of(model, second, state=state)
+    torch.testing.assert_close(half[0], fresh[0], **CLOSE)
+    torch.testing.assert_close(half[1], whole[1], **CLOSE)
+    if carries(options):
+        assert not torch.allclose(whole, fresh, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_a_masked_state_gives_the_stock_models_logits(name):
+    base = build(name)
+    ids = tokens(2, WINDOW)
+    model = attach(base)
+    state = model(tokens(2, WINDOW, 7)).state.reset(torch.ones(2, dtype=torch.bool))
+    ours = outputs_of(model, ids, state=state)
+    if name == "xlnet":
+        # Its stock call is bidirectional; next-token reading is compared with the stock call below.
+        theirs = stock_xlnet_next_token(base, model, ids)
+    else:
+        holdover.remove_recurrence(model)
+        with torch.no_grad():
+            theirs = base(ids).logits
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=2e-5)
+
+
+def stock_xlnet_next_token(base, model, ids):
+    """Token by token, as XLNet's own documentation predicts a next token."""
+    logits = []
+    with model.disable_recurrence(), torch.no_grad():
+        for end in range(1, ids.shape[1] + 1):
+            asked = torch.cat([ids[:, :end], torch.zeros_like(ids[:, :1])], 1)
+            hidden = torch.ones(end + 1, end + 1).triu().expand(len(ids), -1, -1)
+            target = torch.zeros(len(ids), 1, end + 1)
+            target[:, 0, -1] = 1
+            logits.append(model.backbone(asked, perm_mask=hidden, target_mapping=target).logits)
+    return torch.cat(logits, 1)
+
+
+@pytest.mark.parametrize("insert_layer", [1, 2, LAYERS, "all"])
+@pytest.mark.parametrize("name", BACKBONES)
+def test_the_state_reaches_every_query_of_the_layers_from_insert_layer_on(name, insert_layer):
+    model = attach(build(name), insert_layer=insert_layer, window=20)
+    ids = tokens(1, 20)
+    states = [model(tokens(1, 20, seed)).state for seed in (5, 6)]
+    with torch.no_grad():
+        one, other = (model(ids, state=s, output_hidden_states=True).hidden_states for s in states)
+    first_reached = 1 if insert_layer == "all" else insert_layer
+    for layer in range(LAYERS + 1):
+        same = (one[layer] == other[layer]).all(-1)
+        if layer < first_reached:
+            assert same.all(), layer
+        else:
+            # Also beyond sliding and local windows.
+            assert not same.any(), layer
+
+
+@EVERY
+def test_the_past_acts_only_through_the_state(name, options):
+    model = attach(build(name), **options)
+    overlap = options.get("overlap", 0)
+    ids = tokens(1, 2 * WINDOW - overlap)
+    changed = ids.clone()
+    changed[0, 2] = (changed[0, 2] + 1) % 50 + 5
+    later = slice(WINDOW, None)
+    whole = outputs_of(model, ids)
+    if carries(options):
+        assert not torch.allclose(outputs_of(model, changed)[:, later], whole[:, later], atol=1e-5)
+    # The same second window after another first one, given the state of the original.
+    state = model(ids[:, :WINDOW]).state
+    given = outputs_of(model, ids[:, WINDOW:], state=state)
+    torch.testing.assert_close(given, whole[:, later], **CLOSE)
+    if not carries(options):
+        assert torch.allclose(outputs_of(model, changed)[:, later], whole[:, later], **CLOSE)
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+@pytest.mark.parametrize("name", [*DECODERS, "xlnet"])
+def test_no_output_sees_a_later_token(name, options):
+    if options.get("carry") == "memory" and not BACKBONES[name].takes_memory:
+        pytest.skip("this architecture has no memory of its own")
+    model = attach(build(name), **options)
+    ids = tokens(1, 25)
+    before = outputs_of(model, ids)
+    for position in (0, 4, WINDOW - 1, WINDOW, 17, 24):
+        changed = ids.clone()
+        changed[0, position] = (changed[0, position] + 7) % 50 + 5
+        after = outputs_of(model, changed)
+        assert torch.equal(after[:, :position], before[:, :position]), position
+        assert not torch.equal(after[:, position], before[:, position]), position
+
+
+@EVERY
+def test_two_calls_are_one(name, options):
+    model = attach(build(name), **options)
+    overlap = options.get("overlap", 0)
+    boundary = WINDOW + (WINDOW - overlap)
+    ids = tokens(2, boundary + 13)
+    whole = model(ids)
+    first = model(ids[:, :boundary])
+    second = model(ids[:, boundary:], state=first.state)
+    kept = boundary
+    if not BACKBONES[name].causal and name != "xlnet" and overlap:
+        # Bidirectional models return a position from the window that centres it, which a call that
+        # ends there cannot wait for.
+        kept = boundary - overlap
+        torch.testing.assert_close(first.logits[:, :kept], whole.logits[:, :kept], **CLOSE)
+    else:
+        torch.testing.assert_close(first.logits, whole.logits[:, :boundary], **CLOSE)
+    torch.testing.assert_close(second.logits[:, overlap:], whole.logits[:, boundary + overlap :], **CLOSE)
+    for key, tensor in whole.state.tensors.items():
+        torch.testing.assert_close(second.state.tensors[key], tensor, **CLOSE)
+
+
+@EVERY
+def test_rows_are_independent_of_each_other_and_of_padding(name, options):
+    model = attach(build(name), **options)
+    lengths = [23, 9, 14, 2]
+    rows = [tokens(1, length, seed) for seed, length in enumerate(lengths)]
+    alone = [model(row) for row in rows]
+    for side in ("left", "right"):
+        for filler in (0, 7):
+            ids = torch.full((len(rows), max(lengths)), filler)
+            mask = torch.zeros_like(ids)
+            for index, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+                place = slice(0, length) if side == "right" else slice(max(lengths) - length, None)
+                ids[index, place] = row
+                mask[index, place] = 1
+            together = model(ids, attention_mask=mask)
+            for index, single in enumerate(alone):
+                ours = together.logits[index][mask[index].bool()]
+                torch.testing.assert_close(ours, single.logits[0], **CLOSE)
+                for key, tensor in single.state.tensors.items():
+                    torch.testing.assert_close(
+                        together.state.tensors[key][index : index + 1], tensor, **CLOSE
+                    )
+
+
+@EVERY
+def test_each_row_resets_where_its_own_documents_end(name, options):
+    model = attach(build(name), **options)
+    documents = [[11, 5, 12], [19, 9], [28]]
+    ids = tokens(3, 28)
+    starts = torch.zeros(3, 28, dtype=torch.bool)
+    pieces = []
+    for row, lengths in enumerate(documents):
+        begin = 0
+        for length in lengths:
+            starts[row, begin] = True
+            pieces.append((row, begin, begin + length))
+            begin += length
+    # A past that must not leak into documents that begin here.
+    state = model(tokens(3, WINDOW, 9)).state
+    together = model(ids, state=state, document_starts=starts)
+    for row, begin, end in pieces:
+        alone = model(ids[row : row + 1, begin:end])
+        torch.testing.assert_close(together.logits[row, begin:end], alone.logits[0], **CLOSE)
+    if name in (*DECODERS, "xlnet"):
+        loss = model(ids, labels=ids, document_starts=starts).loss
+        sums = [
+            (end - begin - 1) * model(ids[row : row + 1, begin:end], labels=ids[row : row + 1, begin:end]).loss
+            for row, begin, end in pieces
+        ]
+        count = sum(end - begin - 1 for _, begin, end in pieces)
+        torch.testing.assert_close(loss, sum(sums) / count, **CLOSE)
+
+
+@EVERY
+def test_recompute_changes_nothing(name, options):
+    model = attach(build(name), **options)
+    model.recurrence.requires_grad_(True)
+    ids = tokens(2, 22)
+    losses, states, found = [], [], []
+    for mode in ("none", "window", "auto"):
+        out = model(ids, labels=ids, recompute=mode)
+        total = out.loss + sum(
+            tensor.float().square().mean() for tensor in out.state.tensors.values() if tensor.numel()
+        )
+        losses.append(out.loss)
+        states.append(out.state)
+        found.append(gradients(model, total))
+    for other in (1, 2):
+        torch.testing.assert_close(losses[other], losses[0])
+        assert_same_gradients(found[other], found[0])
+
+
+@EVERY
+def test_gradients_reach_every_added_parameter_and_no_frozen_one(name, options):
+    model = attach(build(name), **options)
+    model.freeze_base()
+    ids = tokens(2, 3 * WINDOW)
+    loss = model(ids, labels=ids).loss
+    if not list(model.recurrence.parameters()):
+        assert not loss.requires_grad
+        return
+    loss.backward()
+    assert all(p.grad is None for p in model.backbone.parameters())
+    for key, parameter in model.recurrence.named_parameters():
+        assert parameter.grad is not None, key
+        # One slot of a softmax over one thing has no slope.
+        assert parameter.grad.abs().sum() > 0, key
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "xlnet"])
+@pytest.mark.parametrize("recompute", ["none", "window"])
+def test_the_gradient_stops_exactly_at_the_horizon(name, options, recompute):
+    if options.get("carry") == "memory" and name != "xlnet" or not carries(options):
+        pytest.skip("nothing is carried")
+    if options.get("lower_layers") == "batched":
+        pytest.skip("one embedding call serves all windows; its gradients are compared elsewhere")
+    model = attach(build(name), **{**options, "overlap": 0})
+    ids = tokens(1, 5 * WINDOW)
+    for horizon, scored, reached in ((None, 4, 0), (2, 4, 4), (2, 3, 2), (3, 4, 3), (1, 4, 4)):
+        embedded = []
+        handle = model.get_input_embeddings().register_forward_hook(
+            lambda module, args, output: embedded.append(output.requires_grad_()) or output
+        )
+        labels = torch.full_like(ids, IGNORED)
+        labels[:, scored * WINDOW : (scored + 1) * WINDOW] = ids[:, scored * WINDOW : (scored + 1) * WINDOW]
+        out = model(ids, shift_labels=labels, labels=labels, horizon=horizon, recompute="none")
+        handle.remove()
+        found = torch.autograd.grad(out.loss, embedded, allow_unused=True)
+        if options.get("carry") == "memory":
+            # A memory of layer inputs reaches one window further back with every layer.
+            reached = max(reached, scored - LAYERS)
+        for number, gradient in enumerate(found):
+            flows = gradient is not None and bool(gradient.abs().sum() > 0)
+            assert flows == (reached <= number <= scored), (horizon, scored, number)
+
+
+@EVERY
+def test_saved_and_loaded_is_the_same_model(name, options, tmp_path):
+    model = attach(build(name), **options)
+    ids = tokens(2, 20)
+    state = model(tokens(2, WINDOW, 8)).state
+    model.save_pretrained(tmp_path / "model")
+    state.save(tmp_path / "book.state")
+    again = holdover.RecurrentModel.from_pretrained(tmp_path / "model")
+    loaded = holdover.State.load(tmp_path / "book.state")
+    assert torch.equal(outputs_of(again, ids, state=loaded), outputs_of(model, ids, state=state))
+    assert loaded.nbytes == state.nbytes
+
+
+@EVERY
+def test_texts_of_any_length_are_windows_one_after_the_other(name, options):
+    model = attach(build(name), **options)
+    overlap = options.get("overlap", 0)
+    centred = not BACKBONES[name].causal and name != "xlnet"
+    for length in (1, 2, WINDOW - 1, WINDOW, WINDOW + 1, 47):
+        ids = tokens(1, length)
+        whole = model(ids)
+        assert whole.logits.shape[1] == length
+        state, parts = None, []
+        for span in holdover.cut(length, WINDOW, overlap, centred=centred):
+            window = holdover.Window(ids[:, span.start : span.stop])
+            with torch.no_grad():
+                output, state = model.step(window, state)
+            parts.append(output["logits"][:, span.keep_start - span.start : span.keep_stop - span.start])
+        torch.testing.assert_close(whole.logits, torch.cat(parts, 1), **CLOSE)
+        for key, tensor in whole.state.tensors.items():
+            torch.testing.assert_close(state.tensors[key], tensor, **CLOSE)
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_a_copy_is_a_model_of_its_own(name):
+    model = attach(build(name))
+    ids = tokens(1, 20)
+    expected = outputs_of(model, ids)
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    assert torch.equal(outputs_of(twin, ids), expected)
+    assert not torch.equal(outputs_of(model, ids), expected)
+
+
+@pytest.mark.parametrize("name", [n for n in BACKBONES if n not in ("gpt_neo", "mpnet", "xlnet")])
+def test_eager_attention_agrees_with_fused_attention(name):
+    found = []
+    for implementation in ("sdpa", "eager"):
+        base = build(name)
+        base.set_attn_implementation(implementation)
+        model = attach(base, slots=2)
+        ids, mask = tokens(2, 25), torch.ones(2, 25, dtype=torch.long)
+        mask[1, 20:] = 0
+        plain = outputs_of(model, ids)
+        padded = outputs_of(model, ids, attention_mask=mask) * mask[..., None]
+        found.append((plain, padded))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=5e-4)
