@@ -219,7 +219,9 @@ def test_two_calls_are_one(name, options):
         torch.testing.assert_close(first.logits[:, :kept], whole.logits[:, :kept], **CLOSE)
     else:
         torch.testing.assert_close(first.logits, whole.logits[:, :boundary], **CLOSE)
-    torch.testing.assert_close(second.logits[:, overlap:], whole.logits[:, boundary + overlap :], **CLOSE)
+    torch.testing.assert_close(
+        second.logits[:, overlap:], whole.logits[:, boundary + overlap :], **CLOSE
+    )
     for key, tensor in whole.state.tensors.items():
         torch.testing.assert_close(second.state.tensors[key], tensor, **CLOSE)
 
@@ -270,7 +272,8 @@ def test_each_row_resets_where_its_own_documents_end(name, options):
     if name in (*DECODERS, "xlnet"):
         loss = model(ids, labels=ids, document_starts=starts).loss
         sums = [
-            (end - begin - 1) * model(ids[row : row + 1, begin:end], labels=ids[row : row + 1, begin:end]).loss
+            (end - begin - 1)
+            * model(ids[row : row + 1, begin:end], labels=ids[row : row + 1, begin:end]).loss
             for row, begin, end in pieces
         ]
         count = sum(end - begin - 1 for _, begin, end in pieces)
@@ -286,7 +289,9 @@ def test_recompute_changes_nothing(name, options):
     for mode in ("none", "window", "auto"):
         out = model(ids, labels=ids, recompute=mode)
         total = out.loss + sum(
-            tensor.float().square().mean() for tensor in out.state.tensors.values() if tensor.numel()
+            tensor.float().square().mean()
+            for tensor in out.state.tensors.values()
+            if tensor.numel()
         )
         losses.append(out.loss)
         states.append(out.state)
@@ -329,7 +334,9 @@ def test_the_gradient_stops_exactly_at_the_horizon(name, options, recompute):
             lambda module, args, output: embedded.append(output.requires_grad_()) or output
         )
         labels = torch.full_like(ids, IGNORED)
-        labels[:, scored * WINDOW : (scored + 1) * WINDOW] = ids[:, scored * WINDOW : (scored + 1) * WINDOW]
+        labels[:, scored * WINDOW : (scored + 1) * WINDOW] = ids[
+            :, scored * WINDOW : (scored + 1) * WINDOW
+        ]
         out = model(ids, shift_labels=labels, labels=labels, horizon=horizon, recompute="none")
         handle.remove()
         found = torch.autograd.grad(out.loss, embedded, allow_unused=True)
@@ -350,7 +357,12 @@ def test_saved_and_loaded_is_the_same_model(name, options, tmp_path):
     state.save(tmp_path / "book.state")
     again = holdover.RecurrentModel.from_pretrained(tmp_path / "model")
     loaded = holdover.State.load(tmp_path / "book.state")
-    assert torch.equal(outputs_of(again, ids, state=loaded), outputs_of(model, ids, state=state))
+    ours, theirs = model.state_dict(), again.state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(tensor, theirs[key]) for key, tensor in ours.items())
+    torch.testing.assert_close(
+        outputs_of(again, ids, state=loaded), outputs_of(model, ids, state=state), **CLOSE
+    )
     assert loaded.nbytes == state.nbytes
 
 
@@ -368,7 +380,9 @@ def test_texts_of_any_length_are_windows_one_after_the_other(name, options):
             window = holdover.Window(ids[:, span.start : span.stop])
             with torch.no_grad():
                 output, state = model.step(window, state)
-            parts.append(output["logits"][:, span.keep_start - span.start : span.keep_stop - span.start])
+            parts.append(
+                output["logits"][:, span.keep_start - span.start : span.keep_stop - span.start]
+            )
         torch.testing.assert_close(whole.logits, torch.cat(parts, 1), **CLOSE)
         for key, tensor in whole.state.tensors.items():
             torch.testing.assert_close(state.tensors[key], tensor, **CLOSE)

@@ -557,11 +557,35 @@ def test_continued_rows_and_new_documents(
     compare(model, [one, two], [before, run_oracle(oracle, parts[1], before)])
 
 
+@pytest.mark.parametrize("start", ["none", "learned"])
+@pytest.mark.parametrize("carry", ["pooled", "tokens"])
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_row_that_begins_in_a_later_call(backbone: str, carry: str, start: str) -> None:
+    """A row of padding alone has no state yet; its first tokens begin a document."""
+    model, oracle = build(backbone, carry=carry, start=start, overlap=2)
+    masked = backbone == "bert"
+    parts = [uneven([[7], []], "right", masked), uneven([[4], [6]], "left", masked, seed=7)]
+    parts[1].starts[:] = False
+    first = model(parts[0].ids, **parts[0].arguments())
+    assert first.state.present.tolist() == [True, False]
+    second, _ = run_library(model, parts[1], first.state)
+    begun, fresh = (
+        Batch(part.ids[b : b + 1], part.labels[b : b + 1], part.mask[b : b + 1])
+        for part, b in ((parts[0], 0), (parts[1], 1))
+    )
+    going_on = Batch(parts[1].ids[:1], parts[1].labels[:1], parts[1].mask[:1])
+    rows = [run_oracle(oracle, going_on, run_oracle(oracle, begun)), run_oracle(oracle, fresh)]
+    count = sum(row.count for row in rows)
+    loss = sum(row.loss * row.count for row in rows) / count
+    logits, states = [row.logits[0] for row in rows], [row.state[0] for row in rows]
+    compare(model, [second], [Result(loss, logits, states, count=count)])
+
+
 @pytest.mark.parametrize("carry", ["pooled", "tokens"])
 @pytest.mark.parametrize("overlap", [0, 3])
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_many_short_calls(backbone: str, overlap: int, carry: str) -> None:
-    """Calls of any length: each one's windows start with the last o tokens of all that came before."""
+    """Calls of any length: each starts by reading the last o tokens of all that came before."""
     model, oracle = build(backbone, carry=carry, overlap=overlap)
     found: list[Result] = []
     expected: list[Result] = []
@@ -578,7 +602,7 @@ def test_many_short_calls(backbone: str, overlap: int, carry: str) -> None:
 
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_forward_is_the_model_itself(backbone: str) -> None:
-    """The oracle of a window that reads nothing is HF's model: all layers' outputs, and the logits."""
+    """An oracle that reads nothing is HF's model: the outputs of all layers, and the logits."""
     torch.manual_seed(0)
     model = tiny(backbone).double()
     for parameter in model.parameters():

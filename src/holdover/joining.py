@@ -51,7 +51,10 @@ def join_spans(
     if start_positions is None or end_positions is None:
         return
     losses = []
-    for scores, places in ((result.start_logits, start_positions), (result.end_logits, end_positions)):
+    for scores, places in (
+        (result.start_logits, start_positions),
+        (result.end_logits, end_positions),
+    ):
         columns = scores.shape[1]
         # As transformers has it: an answer beyond the text is ignored.
         wanted = places.reshape(-1).clamp(0, columns)

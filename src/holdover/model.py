@@ -33,6 +33,7 @@ from .texts import Texts, lay_out_texts
 from .unroll import Recompute, unroll
 from .windows import IGNORED, Window, shift_left
 
+
 @dataclass(frozen=True)
 class Wanted:
     """What a step is to return beside the loss and the state."""

@@ -110,9 +110,7 @@ class State:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to one file, atomically."""
-        tensors = {
-            name: tensor.detach().cpu().contiguous() for name, tensor in self._all().items()
-        }
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self._all().items()}
         header = {"format": FORMAT, "owner": json.dumps(dict(self.owner), sort_keys=True)}
         write_atomically(Path(path), to_safetensors(tensors, metadata=header))
 
@@ -208,6 +206,4 @@ def _unflatten(leaves: Any, context: Any) -> State:
     return State(dict(zip(names, tensors, strict=True)), present, tail, owner)
 
 
-pytree.register_pytree_node(
-    State, _flatten, _unflatten, serialized_type_name="holdover.State"
-)
+pytree.register_pytree_node(State, _flatten, _unflatten, serialized_type_name="holdover.State")

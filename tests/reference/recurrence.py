@@ -97,7 +97,7 @@ class Recurrence:
         text = [*tail, *tokens]
         spans = cut(len(text), options.window, options.overlap)
         keeper = keepers(spans, self.backbone.causal)
-        if state is None and options.start == "learned":
+        if state is None and options.start == "learned" and options.carry != "none":
             state = self.added["start"]
         logits: list[Tensor] = []
         nll: list[Tensor] = []

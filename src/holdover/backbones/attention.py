@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 
-
 def argument_names(module: nn.Module) -> tuple[str, ...]:
     """Names of the positional parameters of a module's forward."""
     parameters = inspect.signature(type(module).forward).parameters.values()
@@ -22,7 +21,9 @@ def argument_names(module: nn.Module) -> tuple[str, ...]:
     return tuple(p.name for p in parameters if p.kind in positional)[1:]
 
 
-def by_name(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def by_name(
+    names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
     """All arguments of a call under their names."""
     return {**dict(zip(names, args, strict=False)), **kwargs}
 

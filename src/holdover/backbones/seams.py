@@ -174,7 +174,9 @@ class Seams:
         end = self.window.mask.sum(1, keepdim=True) + slots
         place = torch.arange(positions, device=end.device).expand(end.shape[0], -1)
         written = place - end + positions - slots
-        return torch.where(place < end, place, torch.where(place < end + slots, written, place - slots))
+        return torch.where(
+            place < end, place, torch.where(place < end + slots, written, place - slots)
+        )
 
     def _mask_with_memory(self, tokens: Tensor) -> Tensor | None:
         reading, window = self.reading, self.window
@@ -273,4 +275,3 @@ class AfterLayer(_Hook):
     def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if self.seams.trace is not None:
             self.seams.after_layer(self.index, output)
-

@@ -24,6 +24,8 @@ class SkipLayers:
         self.stored: Tensor | None = None  # [B, T, k] output of the last skipped layer
         self.reached: Tensor | None = None  # [B, T, k] input of the first skipped layer
         self._range = (0, 0)
+        # Kept from call to call: compiled code recognises them by identity.
+        self._forwards: dict[tuple[int, int, int], SkippedForward] = {}
 
     def skips(self, index: int) -> bool:
         return self._range[0] <= index < self._range[1]
@@ -33,10 +35,8 @@ class SkipLayers:
         """Skip the layers start..stop (from 0)."""
         layers = self.seams.layers[start:stop]
         self._range = (start, stop)
-        for index, layer in enumerate(layers):
-            layer.forward = SkippedForward(
-                self, argument_names(layer), first=index == 0, last=index == len(layers) - 1
-            )
+        for index in range(start, stop):
+            self.seams.layers[index].forward = self._forward(index, start, stop)
         try:
             yield
         finally:
@@ -44,6 +44,15 @@ class SkipLayers:
                 del layer.__dict__["forward"]
             self._range = (0, 0)
             self.stored = self.reached = None
+
+    def _forward(self, index: int, start: int, stop: int) -> "SkippedForward":
+        key = (index, start, stop)
+        if key not in self._forwards:
+            names = argument_names(self.seams.layers[index])
+            self._forwards[key] = SkippedForward(
+                self, names, first=index == start, last=index == stop - 1
+            )
+        return self._forwards[key]
 
 
 class SkippedForward:

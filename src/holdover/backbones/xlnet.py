@@ -17,7 +17,11 @@ from .seams import Seams
 
 
 def _masks_of(named: dict[str, Any]) -> list[str]:
-    return ["attn_mask_h"] if named.get("output_g", named.get("g")) is None else ["attn_mask_h", "attn_mask_g"]
+    return (
+        ["attn_mask_h"]
+        if named.get("output_g", named.get("g")) is None
+        else ["attn_mask_h", "attn_mask_g"]
+    )
 
 
 class XLNetAttentionSeam(AttentionSeam):
@@ -39,7 +43,9 @@ class XLNetAttentionSeam(AttentionSeam):
         for name in _masks_of(named):
             named[name] = hide_columns(named.get(name), count, visible, content)
         if named.get("seg_mat") is not None:
-            same_segment = torch.zeros_like(named["seg_mat"][:, :1]).expand(-1, count, -1, -1).clone()
+            same_segment = (
+                torch.zeros_like(named["seg_mat"][:, :1]).expand(-1, count, -1, -1).clone()
+            )
             same_segment[..., 0] = 1
             named["seg_mat"] = torch.cat([same_segment, named["seg_mat"]], 1)
         return named

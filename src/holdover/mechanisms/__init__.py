@@ -20,4 +20,13 @@ CARRIES: dict[str, type[Carry]] = {
     "none": NoCarry,
 }
 
-__all__ = ["CARRIES", "Carry", "MemoryCarry", "NoCarry", "PooledCarry", "Reading", "Shape", "TokenCarry"]
+__all__ = [
+    "CARRIES",
+    "Carry",
+    "MemoryCarry",
+    "NoCarry",
+    "PooledCarry",
+    "Reading",
+    "Shape",
+    "TokenCarry",
+]

@@ -60,9 +60,7 @@ class Carry(nn.Module):
     def read(self, tensors: Tensors | None, present: Tensor | None, batch: int) -> Reading:
         raise NotImplementedError
 
-    def observe(
-        self, partial: Any, layer: int, hidden: Tensor, length: int | Tensor
-    ) -> Any:
+    def observe(self, partial: Any, layer: int, hidden: Tensor, length: int | Tensor) -> Any:
         """Add one layer's output [B, T, k], of which `length` positions are pooled."""
         return partial
 
@@ -88,7 +86,9 @@ class Trace:
     device: torch.device | None = None
 
 
-def feed_forward(inputs: int, hidden: Sequence[int], outputs: int, activation: str) -> nn.Sequential:
+def feed_forward(
+    inputs: int, hidden: Sequence[int], outputs: int, activation: str
+) -> nn.Sequential:
     """The map between windows: `hidden` layers with an activation, then one without."""
     between = {"relu": nn.ReLU, "gelu": nn.GELU}[activation]
     layers: list[nn.Module] = []

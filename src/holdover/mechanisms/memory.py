@@ -45,7 +45,5 @@ class MemoryCarry(Carry):
             both = torch.cat([older, inputs], 1)
             # The M positions that end with the row's last token.
             index = tokens[:, None] + torch.arange(self.length, device=first.device)
-            kept[f"layer.{layer}"] = both.gather(
-                1, index[..., None].expand(-1, -1, both.shape[-1])
-            )
+            kept[f"layer.{layer}"] = both.gather(1, index[..., None].expand(-1, -1, both.shape[-1]))
         return kept
