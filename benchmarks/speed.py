@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--eager", action="store_true", help="do not compile")
     parser.add_argument("--evaluate-only", action="store_true")
+    parser.add_argument("--profile", action="store_true", help="print the costliest GPU kernels")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument(
         "--report", action="store_true", help="print the table of --output and stop"
@@ -94,9 +95,12 @@ def run_case(case: str, documents: int, options: argparse.Namespace) -> None:
         print(
             f"{case:22} {documents:3} documents  {mode:8} "
             f"{record[mode]['tokens_per_second']:12,.0f} tokens/s  "
-            f"{record[mode]['peak_bytes'] / 2**30:6.2f} GiB  first {record[mode]['first_seconds']:.0f} s",
+            f"{record[mode]['peak_bytes'] / 2**30:6.2f} GiB  "
+            f"first {record[mode]['first_seconds']:.0f} s",
             flush=True,
         )
+        if options.profile:
+            print(profile(getattr(job, mode), ids), flush=True)
     write_record(options.output / f"{case}-{documents}.json", record)
     del job, base
     gc.collect()
@@ -202,6 +206,22 @@ def measure(run: Any, ids: torch.Tensor, repeats: int) -> dict[str, Any]:
         "peak_bytes": torch.cuda.max_memory_allocated() if cuda else 0,
         "device": device_name(),
     }
+
+
+def profile(run: Any, ids: torch.Tensor) -> str:
+    """Where the time of one run goes, kernel by kernel."""
+    from torch.profiler import ProfilerActivity
+
+    with torch.profiler.profile(activities=[ProfilerActivity.CUDA]) as trace:
+        run(ids)
+        _wait(True)
+    events = sorted(trace.key_averages(), key=lambda e: -e.self_device_time_total)
+    lines = [
+        f"{event.self_device_time_total / 1e3:9.2f} ms {event.count:6} x  {event.key[:110]}"
+        for event in events[:28]
+    ]
+    total = sum(event.self_device_time_total for event in events) / 1e3
+    return "\n".join([f"{total:9.2f} ms in kernels", *lines])
 
 
 def _wait(cuda: bool) -> None:

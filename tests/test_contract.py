@@ -5,11 +5,11 @@ import dataclasses
 
 import pytest
 import torch
-from tiny import CONFIGS, DECODERS, LAYERS, attach, build, outputs_of, tokens
 
 import holdover
 from holdover import BACKBONES, CARRIES
 from holdover.windows import IGNORED
+from tiny import CONFIGS, DECODERS, LAYERS, attach, build, outputs_of, tokens
 
 WINDOW = 9
 OPTIONS = {
@@ -322,17 +322,15 @@ def test_gradients_reach_every_added_parameter_and_no_frozen_one(name, options):
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "xlnet"])
 @pytest.mark.parametrize("recompute", ["none", "window"])
 def test_the_gradient_stops_exactly_at_the_horizon(name, options, recompute):
-    if options.get("carry") == "memory" and name != "xlnet" or not carries(options):
+    if (options.get("carry") == "memory" and name != "xlnet") or not carries(options):
         pytest.skip("nothing is carried")
     if options.get("lower_layers") == "batched":
         pytest.skip("one embedding call serves all windows; its gradients are compared elsewhere")
     model = attach(build(name), **{**options, "overlap": 0})
     ids = tokens(1, 5 * WINDOW)
     for horizon, scored, reached in ((None, 4, 0), (2, 4, 4), (2, 3, 2), (3, 4, 3), (1, 4, 4)):
-        embedded = []
-        handle = model.get_input_embeddings().register_forward_hook(
-            lambda module, args, output: embedded.append(output.requires_grad_()) or output
-        )
+        embedded: list[torch.Tensor] = []
+        handle = record_outputs(model.get_input_embeddings(), embedded)
         labels = torch.full_like(ids, IGNORED)
         labels[:, scored * WINDOW : (scored + 1) * WINDOW] = ids[
             :, scored * WINDOW : (scored + 1) * WINDOW
@@ -346,6 +344,13 @@ def test_the_gradient_stops_exactly_at_the_horizon(name, options, recompute):
         for number, gradient in enumerate(found):
             flows = gradient is not None and bool(gradient.abs().sum() > 0)
             assert flows == (reached <= number <= scored), (horizon, scored, number)
+
+
+def record_outputs(module, found):
+    def record(module, args, output):
+        found.append(output.requires_grad_())
+
+    return module.register_forward_hook(record)
 
 
 @EVERY

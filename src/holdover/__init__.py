@@ -1,12 +1,16 @@
 """holdover gives pretrained transformers a memory: a small state carried from window to window."""
 
-from .attach import add_recurrence, remove_recurrence
+from .attach import (
+    RecurrentModel,
+    RecurrentModelConfig,
+    RecurrentOutput,
+    Wanted,
+    add_recurrence,
+    remove_recurrence,
+)
 from .backbones import BACKBONES
 from .config import RecurrenceConfig
 from .mechanisms import CARRIES
-from .model import RecurrentModel, Wanted
-from .output import RecurrentOutput
-from .saving import RecurrentModelConfig
 from .state import State
 from .unroll import Recompute, unroll
 from .windows import Window, cut

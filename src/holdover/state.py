@@ -123,7 +123,7 @@ class State:
         try:
             with safe_open(path, framework="pt", device=str(device)) as file:
                 header = file.metadata() or {}
-                found = {name: file.get_tensor(name) for name in file.keys()}
+                found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise ValueError(
                 f"{path} is not a readable state file ({error}); it is truncated, damaged or "

@@ -2,6 +2,16 @@
 
 from .heads import Task, head_classes, linear_head, task_of
 from .rows import BACKBONES, Row, row_of
-from .seams import Seams
+from .seams import Seams, is_attached
 
-__all__ = ["BACKBONES", "Row", "Seams", "Task", "head_classes", "linear_head", "row_of", "task_of"]
+__all__ = [
+    "BACKBONES",
+    "Row",
+    "Seams",
+    "Task",
+    "head_classes",
+    "is_attached",
+    "linear_head",
+    "row_of",
+    "task_of",
+]

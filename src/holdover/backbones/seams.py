@@ -275,3 +275,9 @@ class AfterLayer(_Hook):
     def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if self.seams.trace is not None:
             self.seams.after_layer(self.index, output)
+
+
+def is_attached(model: Any) -> bool:
+    """Whether the hooks of some recurrence are on a model."""
+    hooks = model.base_model._forward_pre_hooks.values()
+    return any(isinstance(hook, BeforeBase) for hook in hooks)

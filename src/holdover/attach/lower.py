@@ -11,8 +11,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from .backbones import Seams
-from .windows import Window
+from ..backbones import Seams
+from ..windows import Window
 
 # Windows of fewer tokens than this leave a GPU waiting for its next product.
 BATCHED_BELOW = 4096

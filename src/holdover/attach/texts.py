@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .state import NO_TOKEN, State
-from .windows import IGNORED, Place, Window, join, last_tokens, lay_out
+from ..state import NO_TOKEN, State
+from ..windows import IGNORED, Place, Window, join, last_tokens, lay_out
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from .backbones import row_of
-from .config import RecurrenceConfig
+from ..backbones import is_attached, row_of
+from ..config import RecurrenceConfig
 from .model import RecurrentModel
 from .saving import RecurrentModelConfig
 
@@ -26,6 +26,11 @@ def add_recurrence(model: Any, config: RecurrenceConfig | None = None) -> Recurr
             f"add_recurrence takes a Hugging Face transformers model, not {type(model).__name__}."
         )
     row_of(backbone.config.model_type)
+    if is_attached(backbone):
+        raise ValueError(
+            "Another recurrence is attached to this base model: call holdover.remove_recurrence on it "
+            "first, or attach to a copy of the base."
+        )
     attached = RecurrentModel(
         RecurrentModelConfig(
             backbone.config, type(backbone).__name__, config.to_dict(), adapter=adapter

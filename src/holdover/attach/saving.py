@@ -7,7 +7,7 @@
 import copy
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import transformers
 from safetensors.torch import load_file
@@ -15,7 +15,7 @@ from safetensors.torch import save as to_safetensors
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import cached_file
 
-from .state import write_atomically
+from ..state import write_atomically
 
 ADDED_CONFIG = "holdover_config.json"
 ADDED_WEIGHTS = "holdover.safetensors"
@@ -25,8 +25,8 @@ class RecurrentModelConfig(PreTrainedConfig):
     """The stock configuration, the class it belongs to, and the recurrence."""
 
     model_type = "holdover"
-    sub_configs = {"backbone": AutoConfig}
-    keys_to_ignore_at_inference = ["state"]
+    sub_configs: ClassVar = {"backbone": AutoConfig}
+    keys_to_ignore_at_inference: ClassVar = ["state"]
 
     def __init__(
         self,
@@ -140,7 +140,13 @@ class Saving:
             name = base or about["base_model_name_or_path"]
             if base is None and not Path(name).exists() and about["revision"] is not None:
                 kwargs.setdefault("revision", about["revision"])
-            base = getattr(transformers, about["architecture"]).from_pretrained(name, **kwargs)
+            try:
+                base = getattr(transformers, about["architecture"]).from_pretrained(name, **kwargs)
+            except OSError as error:
+                raise OSError(
+                    f"The base model {name} of these added weights could not be loaded ({error}): "
+                    "load it yourself and give it as base_model=..."
+                ) from error
         if type(base).__name__ != about["architecture"]:
             raise ValueError(
                 f"What was added belongs to {about['architecture']}, and the base given is "

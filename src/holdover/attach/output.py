@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from transformers.utils import ModelOutput
 
-from .state import State
+from ..state import State
 
 
 @dataclass

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .config import RecurrenceConfig
-from .state import State, check_owner
+from ..config import RecurrenceConfig
+from ..state import State, check_owner
 
 SUPPORTED_ATTENTION = ("sdpa", "eager")
 
@@ -66,7 +66,9 @@ def check_ids(input_ids: Tensor, mask: Tensor | None, vocabulary: int) -> None:
         )
 
 
-def check_state(state: State, batch: int, device: torch.device, owner: dict[str, Any]) -> None:
+def check_state(
+    state: State, batch: int, device: torch.device, dtype: torch.dtype, owner: dict[str, Any]
+) -> None:
     if not isinstance(state, State):
         raise TypeError(
             f"state must be a holdover.State (the state of an earlier output), not "
@@ -83,6 +85,14 @@ def check_state(state: State, batch: int, device: torch.device, owner: dict[str,
             f"The state is on {state.device} and the input on {device}: move it with "
             f"state.to({str(device)!r})."
         )
+    if torch.is_autocast_enabled(device.type):
+        return
+    for tensor in state.tensors.values():
+        if tensor.is_floating_point() and tensor.numel() and tensor.dtype != dtype:
+            raise ValueError(
+                f"The state is in {tensor.dtype} and the model in {dtype}: convert it with "
+                f"state.to({dtype})."
+            )
 
 
 def check_finite(losses: list[Tensor]) -> None:

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..windows import IGNORED
 from .checks import check_finite
 from .output import RecurrentOutput
 from .texts import Texts
-from .windows import IGNORED
 
 
 def join_tokens(

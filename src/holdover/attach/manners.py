@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .state import State
+from ..state import State
 
 
 class CompiledStep:
@@ -45,8 +45,13 @@ class Manners:
         finally:
             self.enabled = before
 
-    def _stock(self, input_ids: Tensor, **arguments: Any) -> Any:
+    def _stock(self, input_ids: Tensor, state: State | None = None, **arguments: Any) -> Any:
         """The stock model's own answer."""
+        if state is not None:
+            raise ValueError(
+                "A state was given while the recurrence is disabled, and the stock model cannot read "
+                "it: leave disable_recurrence(), or call without a state."
+            )
         given = {name: value for name, value in arguments.items() if value is not None}
         return self.backbone(input_ids, **given)
 

@@ -1,0 +1,186 @@
+"""One window: what the stock model says of it, and what is handed to the next.
+
+* `step` takes and returns values; `_step` is the same on bare tensors, the part that is compiled.
+* A window's loss is reduced here: logits of two windows never live at once, unless they are asked for.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..backbones import Row, Seams, Task, linear_head
+from ..config import RecurrenceConfig
+from ..loss import cross_entropy_sum, linear_cross_entropy
+from ..mechanisms import Carry, Reading
+from ..mechanisms.carry import Trace, expand_present
+from ..state import State
+from ..windows import Window
+from .manners import CompiledStep
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a step is to return beside the loss and the state."""
+
+    task: Task
+    logits: bool = False
+    hidden_states: bool = False
+    # Compute the loss's gradient on the way, so that no logits wait for backward. A recomputed
+    # window does not need it: its logits live only inside its backward.
+    fused_loss: bool = False
+
+
+class Stepping:
+    """Mixed into RecurrentModel: the recurrent model itself."""
+
+    backbone: Any
+    recurrence: Carry
+    settings: RecurrenceConfig
+    row: Row
+    task: Task
+    seams: Seams
+    _compiled: CompiledStep
+
+    def step(
+        self, window: Window, state: State | None = None, wanted: Wanted | None = None
+    ) -> tuple[dict[str, Any], State]:
+        """Read one window: what the model says of it, and what it hands to the next."""
+        wanted = wanted or Wanted(self.task, logits=True)
+        carried = None if state is None else dict(state.tensors)
+        present = None if state is None else state.present
+        run = self._compiled.step or self._step
+        output, tensors, now_present = run(window, carried, present, wanted)
+        if self.settings.detach_state:
+            tensors = {name: tensor.detach() for name, tensor in tensors.items()}
+        owner = state.owner if state is not None else {}
+        tail = state.tail if state is not None else None
+        return output, State(tensors, now_present, tail, owner)
+
+    def _step(
+        self,
+        window: Window,
+        carried: dict[str, Tensor] | None,
+        present: Tensor | None,
+        wanted: Wanted,
+    ) -> tuple[dict[str, Any], dict[str, Tensor], Tensor | None]:
+        """`step` on bare tensors: the part that is compiled."""
+        batch, positions = window.input_ids.shape
+        tokens: int | Tensor = positions if window.mask is None else window.mask.sum(1)
+        reading = self.recurrence.read(carried, present, batch)
+        trace = Trace(
+            batch=batch,
+            length=self._pooled(tokens),
+            tokens=tokens,
+            partial=window.lower_mix,
+            carried=carried,
+            present=present,
+            device=window.input_ids.device,
+        )
+        self.seams.open(window, reading, trace)
+        try:
+            self.seams.skip.stored = window.lower
+            output = self._run(window, wanted)
+        finally:
+            self.seams.close()
+        written = self.recurrence.write(trace)
+        now_present = None
+        if window.reads is not None:
+            written, now_present = _only_reading(window.reads, written, carried, present)
+        return output, written, now_present
+
+    def _pooled(self, tokens: int | Tensor) -> int | Tensor:
+        """How many positions of a window are pooled."""
+        if self.settings.pool_positions == "all" or self.settings.overlap == 0:
+            return tokens
+        left = tokens - self.settings.overlap
+        return max(left, 1) if isinstance(left, int) else left.clamp(min=1)
+
+    def _run(self, window: Window, wanted: Wanted) -> dict[str, Any]:
+        """Run the stock model on a window and reduce what it says."""
+        inputs: dict[str, Any] = {"input_ids": window.input_ids}
+        if window.mask is not None:
+            inputs["attention_mask"] = window.mask.long()
+        if window.token_type_ids is not None:
+            inputs["token_type_ids"] = window.token_type_ids
+        if self.row.causal:
+            inputs["use_cache"] = False
+        if wanted.hidden_states:
+            inputs["output_hidden_states"] = True
+        head = linear_head(self.backbone) if wanted.task == "causal-lm" else None
+        through_base = head is not None or wanted.task in ("bare", "sequence-classification")
+        stock = (self.backbone.base_model if through_base else self.backbone)(**inputs)
+        output: dict[str, Any] = {}
+        if wanted.hidden_states:
+            output["hidden_states"] = self.seams.hidden_states(stock)
+        if wanted.task == "bare":
+            output["last_hidden_state"] = stock.last_hidden_state
+        elif wanted.task == "sequence-classification":
+            output["vector"] = self._sequence_vector(window)
+        elif wanted.task == "question-answering":
+            output["span_logits"] = torch.stack([stock.start_logits, stock.end_logits], -1)
+        elif head is not None:
+            hidden = stock.last_hidden_state
+            if wanted.fused_loss and window.targets is not None:
+                output["loss"] = linear_cross_entropy(
+                    hidden, head.weight, head.bias, window.targets
+                )
+            if wanted.logits or (window.targets is not None and not wanted.fused_loss):
+                output["logits"] = head(hidden)
+        else:
+            output["logits"] = stock.logits
+        if window.targets is not None and "loss" not in output:
+            output["loss"] = cross_entropy_sum(output["logits"], window.targets)
+        if not wanted.logits:
+            output.pop("logits", None)
+        return output
+
+    def _sequence_vector(self, window: Window) -> Tensor:
+        """[B, k] last layer's output at the position that stands for the sequence."""
+        hidden = self.seams.last_layer
+        assert hidden is not None
+        offset = self.recurrence.extra_positions // 2
+        kind = getattr(self.backbone.config, "classifier_pooling", None)
+        length = window.input_ids.shape[1]
+        hidden = hidden[:, offset : offset + length]
+        if kind == "mean":
+            if window.mask is None:
+                return hidden.mean(1)
+            weight = window.mask.to(hidden.dtype)[..., None]
+            return (hidden * weight).sum(1) / weight.sum(1)
+        if self.row.sequence_vector == "first":
+            return hidden[:, 0]
+        if window.mask is None:
+            return hidden[:, -1]
+        last = window.mask.sum(1) - 1
+        return hidden[torch.arange(hidden.shape[0], device=hidden.device), last]
+
+    def _run_lower(self, window: Window) -> tuple[Tensor, Tensor | None]:
+        """[B, T, k] input of the insert layer, and what the layers below add to the summary."""
+        batch, positions = window.input_ids.shape
+        trace = Trace(batch=batch, length=self._pooled(positions), tokens=positions)
+        self.seams.open(window, Reading(), trace)
+        try:
+            self._run(window, Wanted("bare"))
+            reached = self.seams.skip.reached
+        finally:
+            self.seams.close()
+        assert reached is not None
+        return reached, trace.partial
+
+
+def _only_reading(
+    reads: Tensor,
+    written: dict[str, Tensor],
+    carried: dict[str, Tensor] | None,
+    present: Tensor | None,
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Rows that read nothing in this window keep the state they had."""
+    kept = {}
+    for name, tensor in written.items():
+        before = torch.zeros_like(tensor) if carried is None else carried[name]
+        kept[name] = torch.where(expand_present(reads, tensor), tensor, before)
+    if carried is None:
+        return kept, reads
+    return kept, torch.ones_like(reads) if present is None else reads | present
