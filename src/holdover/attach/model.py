@@ -83,7 +83,6 @@ class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
         *,
         token_type_ids: Tensor | None = None,
         document_starts: Tensor | None = None,
-        shift_labels: Tensor | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
@@ -92,21 +91,22 @@ class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
         horizon: int | None = None,
         recompute: Literal["none", "window", "auto"] | None = None,
         return_dict: bool | None = None,
-        **stock: Any,
+        **others: Any,
     ) -> Any:
         """Read texts [B, N] of any length.
 
         labels: as the stock head takes them (next-token heads shift them themselves); shift_labels:
         already shifted, one for each position's output. document_starts [B, N]: true where a new
         document begins; its row's state is reset there. return_logits: logits beside a loss (on for
-        all but language-modelling heads). Further arguments are the stock model's own, for calls
-        while the recurrence is disabled.
+        all but language-modelling heads).
+        Others: shift_labels, as transformers takes them (named in the signature, Trainer would wait for
+        them beside the labels); while the recurrence is disabled, whatever the stock model takes.
         """
         if not self.enabled:
             return self._stock(
                 input_ids,
                 state=state,
-                **stock,
+                **others,
                 attention_mask=attention_mask,
                 labels=labels,
                 token_type_ids=token_type_ids,
@@ -115,9 +115,10 @@ class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
                 output_hidden_states=output_hidden_states,
                 return_dict=return_dict,
             )
-        if stock:
+        shift_labels = others.pop("shift_labels", None)
+        if others:
             raise TypeError(
-                f"{', '.join(stock)}: a recurrent model restarts positions and caches in every window "
+                f"{', '.join(others)}: a recurrent model restarts positions and caches in every window "
                 "and takes no such argument; use model.disable_recurrence() to call the stock model."
             )
         targets = self._targets(labels, shift_labels, attention_mask, document_starts)

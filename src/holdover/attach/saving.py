@@ -6,10 +6,12 @@
 
 import copy
 import json
+import tempfile
 from pathlib import Path
 from typing import Any, ClassVar
 
 import transformers
+from huggingface_hub import HfApi
 from safetensors.torch import load_file
 from safetensors.torch import save as to_safetensors
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
@@ -106,6 +108,18 @@ class Saving:
         }
         write_atomically(folder / ADDED_WEIGHTS, to_safetensors(weights, metadata={"format": "pt"}))
         write_atomically(folder / ADDED_CONFIG, json.dumps(about, indent=2).encode())
+
+    def push_to_hub(self, repo_id: str, *, only_added: bool = False, **options: Any) -> str:
+        """Upload the whole model, or with only_added=True what was added."""
+        if not only_added:
+            return super().push_to_hub(repo_id, **options)  # type: ignore[misc]
+        api = HfApi(token=options.pop("token", None))
+        repo_id = api.create_repo(
+            repo_id, private=options.pop("private", None), exist_ok=True
+        ).repo_id
+        with tempfile.TemporaryDirectory() as folder:
+            self.save_pretrained(folder, only_added=True)
+            return str(api.upload_folder(repo_id=repo_id, folder_path=folder, **options))
 
     @classmethod
     def from_pretrained(

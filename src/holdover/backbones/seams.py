@@ -201,7 +201,8 @@ class Seams:
         assert self.reading.prefix is not None
         slots = self.reading.prefix.shape[1]
         if self.window.mask is None:
-            return hidden[:, -slots:]
+            # A copy: a view would keep the whole window's output alive as part of the state.
+            return hidden[:, -slots:].clone()
         first = self.window.mask.sum(1, keepdim=True) + slots
         index = first + torch.arange(slots, device=hidden.device)
         return hidden.gather(1, index[..., None].expand(-1, -1, hidden.shape[-1]))
