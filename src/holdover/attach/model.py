@@ -24,6 +24,7 @@ from .checks import check_finite, check_fit, check_ids, check_state
 from .joining import join_spans, join_tokens, pool_sequences
 from .lower import batching_pays, lower_layers_done
 from .manners import CompiledStep, Manners
+from .open_window import OpenWindow
 from .output import RecurrentOutput
 from .saving import RecurrentModelConfig, Saving, build_backbone
 from .step import Stepping, Wanted
@@ -48,7 +49,8 @@ class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
         self.settings = RecurrenceConfig.from_dict(config.recurrence)
         self.row = row_of(self.backbone.config.model_type)
         self.task: Task = task_of(self.backbone, self.row)
-        layers = len(self.backbone.base_model.get_submodule(self.row.layers))
+        base = self.backbone.base_model.get_submodule(self.row.base)
+        layers = len(base.get_submodule(self.row.layers))
         shape = Shape(
             hidden=self.backbone.config.hidden_size,
             embedding=self.backbone.get_input_embeddings().embedding_dim,
@@ -171,6 +173,11 @@ class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
         )
         outputs, _ = self._unroll(texts, state, Wanted("bare"), self.recompute, None)
         return texts.join([output["last_hidden_state"] for output in outputs])
+
+    def open_window(self, state: State | None = None, *, rows: int = 1) -> OpenWindow:
+        """A window to be read (or written) piece by piece: feed tokens, then close it for its state."""
+        batch = rows if state is None else state.batch_size
+        return OpenWindow(self, state, batch, self.device)
 
     def _targets(
         self,

@@ -84,6 +84,9 @@ class Stepping:
             output = self._run(window, wanted)
         finally:
             self.seams.close()
+        assert trace.finished, (
+            "the model's forward went around the seams: its row names a wrong base"
+        )
         written = self.recurrence.write(trace)
         now_present = None
         if window.reads is not None:

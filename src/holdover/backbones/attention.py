@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+CACHE_ARGUMENTS = ("past_key_values", "layer_past")
+
 
 def argument_names(module: nn.Module) -> tuple[str, ...]:
     """Names of the positional parameters of a module's forward."""
@@ -78,9 +80,13 @@ class AttentionSeam:
             visible,
             hidden,
             causal=self.seams.row.causal,
+            past=self.seams.past,
         )
         if named.get("position_embeddings") is not None:
             named["position_embeddings"] = unrotated(named["position_embeddings"], count)
+        for name in CACHE_ARGUMENTS:
+            if named.get(name) is not None:
+                named[name] = CacheWithoutRows(named[name], count)
         self.adjust(named, count)
         return named
 
@@ -94,6 +100,27 @@ class AttentionSeam:
             return output
         count = reading.rows.shape[1]
         return (output[0][:, count:], *output[1:])
+
+
+class CacheWithoutRows:
+    """A key-value cache for one call that never holds the carried rows.
+
+    What is cached, cropped or reordered stays stock; the rows are put in front of what it returns.
+    """
+
+    def __init__(self, cache: Any, count: int) -> None:
+        self.cache = cache
+        self.count = count
+
+    def update(
+        self, keys: Tensor, values: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        count = self.count
+        stock = self.cache.update(keys[:, :, count:], values[:, :, count:], *args, **kwargs)
+        return (
+            torch.cat([keys[:, :, :count], stock[0]], 2),
+            torch.cat([values[:, :, :count], stock[1]], 2),
+        )
 
 
 class BeforeAttention:
@@ -120,24 +147,30 @@ class AfterAttention:
 def unrotated(embeddings: tuple[Tensor, Tensor], count: int) -> tuple[Tensor, Tensor]:
     """Rotary cosines and sines [B, T, d] with `count` un-rotated positions in front.
 
-    A window starts at position 0, whose angle is zero: its cosine is the model's rotary scale.
+    Their length is the model's rotary scale at any angle, which is the cosine at angle zero.
     """
     cosines, sines = embeddings
+    scale = torch.hypot(cosines[:, :1], sines[:, :1])
     return (
-        torch.cat([cosines[:, :1].expand(-1, count, -1), cosines], 1),
-        torch.cat([torch.zeros_like(sines[:, :1]).expand(-1, count, -1), sines], 1),
+        torch.cat([scale.expand(-1, count, -1), cosines], 1),
+        torch.cat([torch.zeros_like(scale).expand(-1, count, -1), sines], 1),
     )
 
 
 def extend_mask(
-    mask: Tensor | None, count: int, visible: Tensor | None, hidden: Tensor, causal: bool
+    mask: Tensor | None,
+    count: int,
+    visible: Tensor | None,
+    hidden: Tensor,
+    causal: bool,
+    past: int = 0,
 ) -> Tensor | None:
-    """A mask [B or 1, heads or 1, T, T] with `count` rows and columns in front, seen by every query.
+    """A mask [B or 1, heads or 1, T, past + T] with `count` rows and columns in front.
 
-    Rows of the batch that have no past (`visible` false) do not see the columns. The rows in front
+    Every query sees the columns, except in rows of the batch without a past. The rows in front
     are queries whose output is dropped; they see the columns, so that no softmax is empty.
     """
-    if mask is None and visible is None:
+    if mask is None and visible is None and past == 0:
         return None
     if mask is not None and not (isinstance(mask, Tensor) and mask.ndim == 4):
         raise ValueError(
@@ -147,9 +180,9 @@ def extend_mask(
     length = hidden.shape[1]
     if mask is None:
         # Additive, because eager attention would add a boolean mask as zeros and ones.
-        mask = hidden.new_zeros(1, 1, length, length)
+        mask = hidden.new_zeros(1, 1, length, past + length)
         if causal:
-            future = torch.ones(length, length, dtype=torch.bool, device=hidden.device).triu(1)
+            future = torch.ones_like(mask, dtype=torch.bool).triu(past + 1)
             mask = mask.masked_fill(future, torch.finfo(hidden.dtype).min)
     see, hide = (True, False) if mask.dtype == torch.bool else (0.0, torch.finfo(mask.dtype).min)
     mask = pad(mask, (0, 0, count, 0), value=hide)

@@ -38,8 +38,9 @@ class PatchedAttention:
         # Single precision at least, as the stock module computes its scores.
         precision = torch.promote_types(query.dtype, torch.float32)
         scores = query.to(precision) @ key.to(precision).transpose(-1, -2)
-        length = query.shape[-2] - count
-        seen = pad(module.bias[:, :, :length, :length], (0, 0, count, 0), value=False)
+        length, keys = query.shape[-2] - count, key.shape[-2] - count
+        seen = module.bias[:, :, keys - length : keys, :keys]
+        seen = pad(seen, (0, 0, count, 0), value=False)
         seen = pad(seen, (count, 0, 0, 0), value=True)
         scores = torch.where(seen, scores, torch.finfo(scores.dtype).min)
         if attention_mask is not None:

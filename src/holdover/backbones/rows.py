@@ -1,6 +1,6 @@
 """One row an architecture: where its layers, attention modules and norms are. Nothing else of it.
 
-Paths start at `model.base_model` (layers) or at the layer (attention, norm).
+Paths start at `model.base_model` (base), at the base (layers) or at a layer (attention, norm).
 To add an architecture, add its row to BACKBONES; the contract tests find it there and need one tiny
 configuration of it in tests/tiny.py. A row may name an adapter class for an attention that takes no
 mask or bias as arguments.
@@ -29,6 +29,8 @@ def _max_positions_after_padding(config: Any) -> int:
 class Row:
     layers: str
     attention: str
+    # The module whose forward runs the layers, where it is not the base model itself.
+    base: str = ""
     norm: str | None = None
     causal: bool = True
     attention_seam: type[AttentionSeam] = AttentionSeam
@@ -51,7 +53,8 @@ _BERT = Row(
 BACKBONES: dict[str, Row] = {
     "gpt2": Row(layers="h", attention="attn", norm="ln_1"),
     "opt": Row(
-        layers="decoder.layers",
+        base="decoder",
+        layers="layers",
         attention="self_attn",
         norm="self_attn_layer_norm",
         norm_if="do_layer_norm_before",

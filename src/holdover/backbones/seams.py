@@ -28,7 +28,7 @@ class Seams:
         self.model = model
         self.row = row
         self.carry = carry
-        self.base = model.base_model
+        self.base = model.base_model.get_submodule(row.base)
         self.layers: list[nn.Module] = list(self.base.get_submodule(row.layers))
         self.insert_layers = insert_layers
         self.embedding = self.base.get_input_embeddings()
@@ -37,6 +37,8 @@ class Seams:
         self.trace: Trace | None = None
         self.window: Window | None = None
         self.last_layer: Tensor | None = None
+        # Positions of the open window that were read before and are in a cache.
+        self.past = 0
         self.skip = SkipLayers(self)
         self._handles: list[Any] = []
 
@@ -119,6 +121,7 @@ class Seams:
     def after_base(self, output: Any) -> Any:
         trace, reading = self.trace, self.reading
         assert trace is not None and reading is not None
+        trace.finished = True
         last = self.final_hidden(output)
         index = len(self.layers) - 1
         if self.carry.wants(index) and not self.skip.skips(index):
@@ -219,7 +222,7 @@ class Seams:
     def _unmasked(self, index: int) -> bool:
         """Whether plain causal attention without a mask is right for this layer and window."""
         assert self.window is not None and self.reading is not None
-        if self.window.mask is not None:
+        if self.window.mask is not None or self.past:
             return False
         if self.reading.prefix is not None and self.reading.visible is not None:
             return False
@@ -280,5 +283,5 @@ class AfterLayer(_Hook):
 
 def is_attached(model: Any) -> bool:
     """Whether the hooks of some recurrence are on a model."""
-    hooks = model.base_model._forward_pre_hooks.values()
+    hooks = [hook for module in model.modules() for hook in module._forward_pre_hooks.values()]
     return any(isinstance(hook, BeforeBase) for hook in hooks)

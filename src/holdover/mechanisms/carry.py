@@ -60,8 +60,11 @@ class Carry(nn.Module):
     def read(self, tensors: Tensors | None, present: Tensor | None, batch: int) -> Reading:
         raise NotImplementedError
 
-    def observe(self, partial: Any, layer: int, hidden: Tensor, length: int | Tensor) -> Any:
-        """Add one layer's output [B, T, k], of which `length` positions are pooled."""
+    def observe(self, partial: Any, layer: int, hidden: Tensor, length: int | Tensor | None) -> Any:
+        """Add one layer's output [B, T, k], of which `length` positions are pooled.
+
+        None: the window is still being written, and positions are pooled when it is complete.
+        """
         return partial
 
     def write(self, trace: "Trace") -> dict[str, Tensor]:
@@ -76,7 +79,7 @@ class Trace:
     """What one window's forward leaves behind for `Carry.write`."""
 
     batch: int
-    length: int | Tensor  # positions that may be pooled: an int, or [B]
+    length: int | Tensor | None  # positions that are pooled: an int, or [B]; None = not known yet
     tokens: int | Tensor  # positions that hold tokens: an int, or [B]
     partial: Any = None
     suffix: Tensor | None = None  # [B, m, k] outputs of the positions behind the window
@@ -84,6 +87,8 @@ class Trace:
     carried: Tensors | None = None
     present: Tensor | None = None
     device: torch.device | None = None
+    finished: bool = False  # the seams saw the whole forward
+    pieces: bool = False  # the window was read piece by piece: `partial` is not pooled yet
 
 
 def feed_forward(

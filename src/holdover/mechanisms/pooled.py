@@ -56,15 +56,16 @@ class PooledCarry(Carry):
         return Reading(rows=self.map(tensors["summary"]), visible=present)
 
     def observe(
-        self, partial: Tensor | None, layer: int, hidden: Tensor, length: int | Tensor
+        self, partial: Tensor | None, layer: int, hidden: Tensor, length: int | Tensor | None
     ) -> Tensor:
-        part = self.pool(hidden, length) if self.pool.linear else hidden
+        pool_now = self.pool.linear and length is not None
+        part = self.pool(hidden, length) if pool_now else hidden
         if self.mixes_all:
             part = self.layer_logits.softmax(0)[layer].to(part.dtype) * part
         return part if partial is None else partial + part
 
     def write(self, trace: Trace) -> dict[str, Tensor]:
         summary = trace.partial
-        if not self.pool.linear:
+        if trace.pieces or not self.pool.linear:
             summary = self.pool(summary, trace.length)
         return {"summary": summary}

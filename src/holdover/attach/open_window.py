@@ -1,0 +1,126 @@
+"""A window that is still being written: tokens go in piece by piece, each of them once.
+
+Inside the window the keys and values of earlier pieces wait in a stock cache; between windows there
+is only the state. Closing the window gives the state that reading it in one piece would have given.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from ..mechanisms import Reading
+from ..mechanisms.carry import Trace
+from ..state import NO_TOKEN, State
+from ..windows import Window, last_tokens
+from .checks import check_ids, check_state
+
+
+class OpenWindow:
+    """Made by `RecurrentModel.open_window`; for models that read from left to right."""
+
+    def __init__(self, model: Any, state: State | None, batch: int, device: torch.device) -> None:
+        if not model.row.causal or model.task != "causal-lm":
+            raise ValueError(
+                f"{type(model.backbone).__name__} cannot write a window token by token: only models "
+                "that read from left to right and predict the next token can."
+            )
+        self.model = model
+        self.before = state
+        self.room = model.settings.window
+        self.cache = DynamicCache()
+        self.mixtures: list[Tensor] = []
+        self.read: list[Tensor] = []
+        if state is not None:
+            check_state(state, batch, device, model.dtype, model.owner())
+        carried = None if state is None else dict(state.tensors)
+        present = None if state is None else state.present
+        with torch.no_grad():
+            self.reading: Reading = model.recurrence.read(carried, present, batch)
+        self.trace = Trace(
+            batch=batch, length=None, tokens=0, carried=carried, present=present, device=device
+        )
+        if state is not None and state.tail is not None:
+            self._read_tail(state.tail)
+
+    @property
+    def length(self) -> int:
+        """Tokens in the window, those of the overlap included."""
+        return sum(piece.shape[1] for piece in self.read)
+
+    @torch.no_grad()
+    def feed(self, input_ids: Tensor) -> Tensor:
+        """Read a piece [B, n]; returns its logits [B, n, V]."""
+        model = self.model
+        check_ids(input_ids, None, model.backbone.config.vocab_size)
+        if self.length + input_ids.shape[1] > self.room:
+            raise ValueError(
+                f"The window holds {self.room} tokens, {self.length} are in it and "
+                f"{input_ids.shape[1]} more do not fit: close it and open the next."
+            )
+        first = not self.read
+        prefix = self.reading.prefix if first else None
+        if prefix is None:
+            inputs: dict[str, Any] = {"input_ids": input_ids}
+        else:
+            embedded = model.get_input_embeddings()(input_ids)
+            inputs = {"inputs_embeds": torch.cat([prefix.to(embedded.dtype), embedded], 1)}
+        self.trace.partial, self.trace.finished = None, False
+        stock = self._call(model.backbone, input_ids, inputs)
+        assert self.trace.finished
+        if self.trace.partial is not None:
+            self.mixtures.append(self.trace.partial)
+        self.read.append(input_ids)
+        return stock.logits if prefix is None else stock.logits[:, prefix.shape[1] :]
+
+    @torch.no_grad()
+    def close(self) -> State:
+        """The state after this window."""
+        model, trace = self.model, self.trace
+        if not self.read:
+            raise ValueError("The window is empty: feed it at least one token before closing it.")
+        ids = torch.cat(self.read, 1)
+        trace.tokens, trace.length, trace.pieces = ids.shape[1], model._pooled(ids.shape[1]), True
+        trace.partial = torch.cat(self.mixtures, 1) if self.mixtures else None
+        if self.reading.suffix is not None:
+            inputs = {"inputs_embeds": self.reading.suffix.to(model.dtype)}
+            last = self._call(model.backbone.base_model, ids, inputs).last_hidden_state
+            trace.suffix = last if last.shape[-1] == model.recurrence.shape.hidden else self.last
+        tail = None
+        if model.settings.overlap:
+            tail = last_tokens(ids, model.settings.overlap, 0, None, None)
+        return State(model.recurrence.write(trace), None, tail, model.owner())
+
+    def _read_tail(self, tail: Tensor) -> None:
+        known = (tail != NO_TOKEN).all(0)
+        if not torch.equal(known, (tail != NO_TOKEN).any(0)):
+            raise ValueError(
+                "The rows of this state have read texts of different lengths and stand at different "
+                "places of their overlap: open a window for each row with state.rows(i)."
+            )
+        if bool(known.any()):
+            self.feed(tail[:, known])
+
+    def _call(self, module: Any, input_ids: Tensor, inputs: dict[str, Any]) -> Any:
+        """Run the stock model on one piece behind what the cache holds."""
+        seams = self.model.seams
+        seams.past = self.cache.get_seq_length()
+        pieces = next(iter(inputs.values())).shape[1]
+        visible, prefix = self.reading.visible, self.reading.prefix
+        if prefix is not None and visible is not None:
+            seen = torch.ones(
+                len(visible), seams.past + pieces, dtype=torch.long, device=visible.device
+            )
+            seen[:, : prefix.shape[1]] = visible[:, None].long()
+            inputs["attention_mask"] = seen
+        # Memory tokens are embedded here: without a suffix, the seams leave the input as it is.
+        seams.open(Window(input_ids), replace(self.reading, suffix=None), self.trace)
+        try:
+            stock = module(**inputs, past_key_values=self.cache, use_cache=True)
+            self.last = seams.last_layer
+        finally:
+            seams.close()
+            seams.past = 0
+        return stock
