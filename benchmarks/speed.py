@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--width", type=int, default=768)
     parser.add_argument("--vocabulary", type=int, default=50257)
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--eager", action="store_true", help="do not compile")
     parser.add_argument("--evaluate-only", action="store_true")
     parser.add_argument("--profile", action="store_true", help="print the costliest GPU kernels")
@@ -199,29 +199,37 @@ def measure(run: Any, ids: torch.Tensor, repeats: int) -> dict[str, Any]:
         run(ids)
         _wait(cuda)
         seconds.append(time.perf_counter() - start)
+    median = statistics.median(seconds)
+    kernels = sum(event.self_device_time_total for event in kernel_times(run, ids)) / 1e6
     return {
-        "tokens_per_second": ids.numel() / statistics.median(seconds),
+        "tokens_per_second": ids.numel() / median,
         "seconds": seconds,
+        "kernel_seconds": kernels,
+        "device_busy": kernels / median,
         "first_seconds": first,
         "peak_bytes": torch.cuda.max_memory_allocated() if cuda else 0,
         "device": device_name(),
     }
 
 
-def profile(run: Any, ids: torch.Tensor) -> str:
-    """Where the time of one run goes, kernel by kernel."""
+def kernel_times(run: Any, ids: torch.Tensor) -> list[Any]:
+    """GPU kernels of one run, costliest first."""
+    if not ids.is_cuda:
+        return []
     from torch.profiler import ProfilerActivity
 
     with torch.profiler.profile(activities=[ProfilerActivity.CUDA]) as trace:
         run(ids)
         _wait(True)
-    events = sorted(trace.key_averages(), key=lambda e: -e.self_device_time_total)
-    lines = [
+    return sorted(trace.key_averages(), key=lambda event: -event.self_device_time_total)
+
+
+def profile(run: Any, ids: torch.Tensor) -> str:
+    """Where the time of one run goes, kernel by kernel."""
+    return "\n".join(
         f"{event.self_device_time_total / 1e3:9.2f} ms {event.count:6} x  {event.key[:110]}"
-        for event in events[:28]
-    ]
-    total = sum(event.self_device_time_total for event in events) / 1e3
-    return "\n".join([f"{total:9.2f} ms in kernels", *lines])
+        for event in kernel_times(run, ids)[:28]
+    )
 
 
 def _wait(cuda: bool) -> None:
@@ -234,22 +242,23 @@ def report(folder: Path) -> str:
     records = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     stock = {r["documents"]: r for r in records if r["case"] == "stock"}
     lines = [
-        "| documents | case | train tokens/s | ratio | evaluate tokens/s | ratio | train peak GiB |",
-        "|---|---|---|---|---|---|---|",
+        "| documents | case | train tokens/s | ratio | GPU busy | peak GiB | evaluate tokens/s | ratio |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     order = {case: number for number, case in enumerate(CASES)}
     for record in sorted(records, key=lambda r: (-r["documents"], order[r["case"]])):
         cells = [str(record["documents"]), record["case"]]
         for mode in ("train", "evaluate"):
+            found = record.get(mode)
             against = stock.get(record["documents"], {}).get(mode)
-            if mode not in record:
-                cells += ["", ""]
-                continue
-            speed = record[mode]["tokens_per_second"]
-            cells.append(f"{speed:,.0f}")
-            cells.append(f"{speed / against['tokens_per_second']:.2f}" if against else "")
-        peak = record.get("train", {}).get("peak_bytes", 0)
-        lines.append(f"| {' | '.join(cells)} | {peak / 2**30:.1f} |")
+            speed = found["tokens_per_second"] if found else None
+            cells.append(f"{speed:,.0f}" if speed else "")
+            cells.append(f"{speed / against['tokens_per_second']:.2f}" if speed and against else "")
+            if mode == "train":
+                busy = found.get("device_busy") if found else None
+                cells.append(f"{100 * busy:.0f} %" if busy else "")
+                cells.append(f"{found['peak_bytes'] / 2**30:.1f}" if found else "")
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

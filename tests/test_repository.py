@@ -1,0 +1,148 @@
+"""The house is as it is drawn: import directions, public names, README and design run and match."""
+
+import ast
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import holdover
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "holdover"
+STOREYS = [
+    {"config", "state", "windows", "unroll", "loss", "results"},
+    {"mechanisms"},
+    {"backbones"},
+    {"attach"},
+    {"cli", "demo", "__main__", "__init__"},
+]
+
+
+def storey(part: str) -> int:
+    for number, parts in enumerate(STOREYS):
+        if part in parts:
+            return number
+    raise AssertionError(f"{part} has no storey: give it one in docs/design.md and here")
+
+
+def imported_parts(path: Path) -> set[str]:
+    """Top-level parts of holdover that a file imports."""
+    depth = len(path.relative_to(SOURCE).parts)
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level == depth:
+            names = [node.module] if node.module else [alias.name for alias in node.names]
+            found |= {name.split(".")[0] for name in names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("holdover."):
+            found.add(node.module.split(".")[1])
+    return found
+
+
+@pytest.mark.parametrize(
+    "path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE))
+)
+def test_imports_go_down(path):
+    own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    for other in imported_parts(path) - {own, "__version__"}:
+        assert storey(other) <= storey(own), f"{own} imports {other}"
+        if other in {"mechanisms", "backbones", "attach"}:
+            assert storey(other) < storey(own)
+
+
+def test_only_backbones_and_attach_know_transformers():
+    for path in SOURCE.rglob("*.py"):
+        text = path.read_text()
+        inside = path.relative_to(SOURCE).parts[0] in {"backbones", "attach", "demo.py"}
+        if not inside:
+            assert "transformers" not in {
+                alias.name.split(".")[0]
+                for node in ast.walk(ast.parse(text))
+                if isinstance(node, ast.Import)
+                for alias in node.names
+            }, path
+            assert not re.search(r"^from transformers", text, re.M), path
+
+
+def test_public_names_are_these():
+    assert sorted(holdover.__all__) == [
+        "BACKBONES",
+        "CARRIES",
+        "Recompute",
+        "RecurrenceConfig",
+        "RecurrentModel",
+        "RecurrentModelConfig",
+        "RecurrentOutput",
+        "State",
+        "Wanted",
+        "Window",
+        "add_recurrence",
+        "cut",
+        "remove_recurrence",
+        "unroll",
+    ]
+
+
+def test_the_tree_in_the_readme_is_the_tree():
+    tree = (ROOT / "README.md").read_text().split("## The tree")[1].split("```")[1]
+    named = set(re.findall(r"^    ((?:\w+(?:\.py|/) ?)+)", tree, re.M))
+    parts = {part for line in named for part in line.split()}
+    real = {
+        path.name + ("/" if path.is_dir() else "")
+        for path in SOURCE.iterdir()
+        if not path.name.startswith("__")
+    }
+    assert parts == real
+    for line in re.findall(r"^(\w[\w./]*)", tree, re.M):
+        assert (ROOT / line).exists(), line
+
+
+def test_files_stay_readable():
+    for path in SOURCE.rglob("*.py"):
+        assert len(path.read_text().splitlines()) <= 350, path
+        assert path.stem not in {"utils", "common", "helpers", "misc"}
+
+
+def test_the_readmes_example_runs(tmp_path, monkeypatch):
+    """With a tiny random GPT-2 and a byte tokenizer in place of the hub's."""
+    import transformers
+
+    from tiny import build
+
+    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    base = build("gpt2", n_positions=1024, vocab_size=256)
+
+    class Bytes:
+        def __call__(self, text, return_tensors):
+            ids = torch.tensor([list(text.encode())])
+            return type("Encoded", (), {"input_ids": ids})
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", lambda name: base)
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda name: Bytes())
+    found: dict = {}
+    exec(block.group(1), found)
+    assert found["base"] is base
+    assert (tmp_path / "book.state").stat().st_size < 8192
+    again = holdover.RecurrentModel.from_pretrained(tmp_path / "my-model")
+    state = holdover.State.load(tmp_path / "book.state")
+    again.adopt(state)
+    shutil.rmtree(tmp_path / "my-model")
+
+
+def test_the_readmes_speed_table_is_the_records():
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("speed", ROOT / "benchmarks" / "speed.py")
+    speed = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(speed)
+    text = (ROOT / "README.md").read_text()
+    shown = re.search(r"<!-- speed:begin -->\n(.*?)<!-- speed:end -->", text, re.S).group(1).strip()
+    assert shown == speed.report(ROOT / "results" / "speed")
+
+
+def test_no_machine_paths_or_hosts_are_committed():
+    for path in [*SOURCE.rglob("*.py"), *(ROOT / "results").rglob("*.json"), *ROOT.glob("*.md")]:
+        assert not re.search(r"/work/|/root/|/home/\w|site-packages", path.read_text()), path
