@@ -242,7 +242,7 @@ def report(folder: Path) -> str:
     records = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     stock = {r["documents"]: r for r in records if r["case"] == "stock"}
     lines = [
-        "| documents | case | train tokens/s | ratio | GPU busy | peak GiB | evaluate tokens/s | ratio |",
+        "| documents | case | train tokens/s | ratio | GPU busy | peak GiB | eval tokens/s | ratio |",
         "|---|---|---|---|---|---|---|---|",
     ]
     order = {case: number for number, case in enumerate(CASES)}
