@@ -73,6 +73,7 @@ def unroll(
             kept = max(1, budget // max(meter.bytes, 1))
         else:
             output, state = step(window, state)
+        assert state is not None
         yield output, state
 
 

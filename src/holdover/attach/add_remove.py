@@ -38,8 +38,7 @@ def add_recurrence(model: Any, config: RecurrenceConfig | None = None) -> Recurr
         backbone=backbone,
     )
     attached.given = (model,)
-    weight = backbone.get_input_embeddings().weight
-    attached.recurrence.to(device=weight.device, dtype=backbone.dtype)
+    attached.recurrence.to(device=backbone.device, dtype=backbone.dtype)
     attached.train(backbone.training)
     return attached
 

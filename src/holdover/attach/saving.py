@@ -27,7 +27,7 @@ class RecurrentModelConfig(PreTrainedConfig):
     """The stock configuration, the class it belongs to, and the recurrence."""
 
     model_type = "holdover"
-    sub_configs: ClassVar = {"backbone": AutoConfig}
+    sub_configs: ClassVar[Any] = {"backbone": AutoConfig}  # pyright: ignore[reportAssignmentType]
     keys_to_ignore_at_inference: ClassVar = ["state"]
 
     def __init__(

@@ -30,7 +30,7 @@ class PatchedAttention:
         del self.seam.attention.__dict__["_attn"]
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None):
-        module = self.seam.attention
+        module: Any = self.seam.attention
         reading = self.seam.seams.reading
         if reading is None or reading.rows is None:
             return type(module)._attn(module, query, key, value, attention_mask)

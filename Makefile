@@ -1,0 +1,33 @@
+# Every target but help and clean makes the virtual environment first.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: help setup demo test check bench clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(STAMP) ## make .venv with the tested versions
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $(STAMP)
+
+demo: setup ## train small twins on a novel and show what the state does
+	$(BIN)/holdover demo
+
+test: setup ## run the tests
+	$(BIN)/python -m pytest -n 2
+
+check: setup ## formatting, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/basedpyright
+
+bench: setup ## measure speed (means something on a GPU); DIR=folder for the records
+	$(BIN)/python benchmarks/speed.py --output $(or $(DIR),runs/speed)
+
+clean: ## remove the virtual environment and caches
+	rm -rf .venv .pytest_cache .ruff_cache
