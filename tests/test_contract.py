@@ -335,7 +335,7 @@ def test_the_gradient_stops_exactly_at_the_horizon(name, options, recompute):
         labels[:, scored * WINDOW : (scored + 1) * WINDOW] = ids[
             :, scored * WINDOW : (scored + 1) * WINDOW
         ]
-        out = model(ids, shift_labels=labels, labels=labels, horizon=horizon, recompute="none")
+        out = model(ids, shift_labels=labels, labels=labels, horizon=horizon, recompute=recompute)
         handle.remove()
         found = torch.autograd.grad(out.loss, embedded, allow_unused=True)
         if options.get("carry") == "memory":
@@ -404,6 +404,15 @@ def test_a_copy_is_a_model_of_its_own(name):
             parameter.zero_()
     assert torch.equal(outputs_of(twin, ids), expected)
     assert not torch.equal(outputs_of(model, ids), expected)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_the_attention_of_a_live_model_can_be_changed(name):
+    model = attach(build(name))
+    ids = tokens(1, 25)
+    before = outputs_of(model, ids)
+    model.backbone.set_attn_implementation("eager")
+    torch.testing.assert_close(outputs_of(model, ids), before, rtol=1e-3, atol=5e-4)
 
 
 @pytest.mark.parametrize("name", [n for n in BACKBONES if n not in ("gpt_neo", "mpnet", "xlnet")])

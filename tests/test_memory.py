@@ -102,7 +102,7 @@ def test_logits_of_two_windows_never_live_at_once():
     vocabulary = 20_000
     base = build("gpt2", n_embd=32, n_positions=WINDOW, n_head=4, vocab_size=vocabulary)
     logits = 4 * WINDOW * vocabulary
-    for recompute in ("none", "window"):
+    for recompute in ("none", "window", "auto"):
         model = attach(base, window=WINDOW)
         base.requires_grad_(False)
         model.get_input_embeddings().requires_grad_(False)

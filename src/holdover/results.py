@@ -21,7 +21,7 @@ PACKAGES = ("holdover", "torch", "transformers", "tokenizers", "accelerate", "pe
 def provenance() -> dict[str, Any]:
     """Command, commit, versions and device of this process."""
     return {
-        "command": shlex.join(["python", *sys.argv]),
+        "command": shlex.join(["python", *map(_without_machine_path, sys.argv)]),
         "commit": _commit(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
@@ -39,6 +39,11 @@ def device_name() -> str:
 def write_record(path: Path, record: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, (json.dumps(record, indent=2) + "\n").encode())
+
+
+def _without_machine_path(argument: str) -> str:
+    """An absolute path says where a machine keeps its files, which is nobody's business."""
+    return Path(argument).name if Path(argument).is_absolute() else argument
 
 
 def _commit() -> str | None:

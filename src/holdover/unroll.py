@@ -38,6 +38,7 @@ class Recompute:
     budget: int | None = None  # bytes for auto; none takes a share of what is free
     random: bool = True  # the step draws random numbers (dropout), to be drawn again alike
     parameters: tuple[Tensor, ...] = ()  # what autograd keeps but is no activation, for auto
+    step: Step | None = None  # for windows that are computed twice, where another is cheaper
 
 
 def unroll(
@@ -62,7 +63,11 @@ def unroll(
                 state = state.reset(window.begins)
         if number >= kept:
             output, state = checkpoint(
-                step, window, state, use_reentrant=False, preserve_rng_state=recompute.random
+                recompute.step or step,
+                window,
+                state,
+                use_reentrant=False,
+                preserve_rng_state=recompute.random,
             )
         elif measure and number == 0:
             with ActivationMeter(recompute.parameters) as meter:

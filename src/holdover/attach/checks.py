@@ -30,16 +30,20 @@ def check_fit(config: RecurrenceConfig, model: Any, row: Any, layers: int, extra
             f'carry="memory" uses the backbone\'s own memory and {model.config.model_type} has none: '
             'use carry="pooled" or carry="tokens".'
         )
-    implementation = model.config._attn_implementation
-    if implementation not in SUPPORTED_ATTENTION:
-        raise ValueError(
-            f"holdover cannot insert a state into attention {implementation!r}: call "
-            "model.set_attn_implementation('sdpa') before attaching."
-        )
+    check_attention(model)
     if getattr(model, "is_gradient_checkpointing", False):
         raise ValueError(
             "The base model recomputes its layers, which would replay them without the state: call "
             'base.gradient_checkpointing_disable() and use RecurrenceConfig(recompute="window").'
+        )
+
+
+def check_attention(model: Any) -> None:
+    implementation = model.config._attn_implementation
+    if implementation not in SUPPORTED_ATTENTION:
+        raise ValueError(
+            f"holdover cannot insert a state into attention {implementation!r}: call "
+            "set_attn_implementation('sdpa') on the base model."
         )
 
 

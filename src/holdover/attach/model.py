@@ -20,7 +20,7 @@ from ..mechanisms import CARRIES, Shape
 from ..state import State
 from ..unroll import Recompute, unroll
 from ..windows import IGNORED, Window, shift_left
-from .checks import check_finite, check_fit, check_ids, check_state
+from .checks import check_attention, check_finite, check_fit, check_ids, check_state
 from .joining import join_spans, join_tokens, pool_sequences
 from .lower import batching_pays, lower_layers_done
 from .manners import CompiledStep, Manners
@@ -133,7 +133,6 @@ class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
             self.task,
             logits=(targets is None or not lm) if return_logits is None else return_logits,
             hidden_states=bool(output_hidden_states),
-            fused_loss=mode == "none" or not torch.is_grad_enabled(),
         )
         outputs, state = self._unroll(texts, state, wanted, mode, horizon)
         result = RecurrentOutput(state=state)
@@ -204,6 +203,7 @@ class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
         token_type_ids: Tensor | None,
         starts: Tensor | None,
     ) -> Texts:
+        check_attention(self.backbone)
         mask = None if attention_mask is None else attention_mask.bool()
         check_ids(input_ids, mask, self.backbone.config.vocab_size)
         if state is not None:
@@ -229,6 +229,7 @@ class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
             self.settings.memory_budget,
             random=self.training,
             parameters=tuple(self.parameters()) if mode == "auto" else (),
+            step=partial(self.step, wanted=replace(wanted, fused_loss=False)),
         )
         step = partial(self.step, wanted=wanted)
         outputs = []

@@ -27,9 +27,9 @@ class Wanted:
     task: Task
     logits: bool = False
     hidden_states: bool = False
-    # Compute the loss's gradient on the way, so that no logits wait for backward. A recomputed
-    # window does not need it: its logits live only inside its backward.
-    fused_loss: bool = False
+    # Compute the loss's gradient on the way, so that no logits wait for backward. For a recomputed
+    # window that is work done twice: its logits live only inside its backward anyway.
+    fused_loss: bool = True
 
 
 class Stepping:

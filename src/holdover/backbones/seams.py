@@ -32,7 +32,6 @@ class Seams:
         self.layers: list[nn.Module] = list(self.base.get_submodule(row.layers))
         self.insert_layers = insert_layers
         self.embedding = self.base.get_input_embeddings()
-        self.fused_causal = row.causal and model.config._attn_implementation == "sdpa"
         self.reading: Reading | None = None
         self.trace: Trace | None = None
         self.window: Window | None = None
@@ -41,6 +40,11 @@ class Seams:
         self.past = 0
         self.skip = SkipLayers(self)
         self._handles: list[Any] = []
+
+    @property
+    def fused_causal(self) -> bool:
+        # Asked anew each time: the implementation of a live model can be changed.
+        return self.row.causal and self.model.config._attn_implementation == "sdpa"
 
     def attach(self) -> None:
         for index in self.insert_layers:
