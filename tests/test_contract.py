@@ -186,11 +186,10 @@ def test_the_past_acts_only_through_the_state(name, options):
         assert torch.allclose(outputs_of(model, changed)[:, later], whole[:, later], **CLOSE)
 
 
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
-@pytest.mark.parametrize("name", [*DECODERS, "xlnet"])
+@pytest.mark.parametrize(
+    ("name", "options"), [p for p in GRID if p.values[0] in (*DECODERS, "xlnet")]
+)
 def test_no_output_sees_a_later_token(name, options):
-    if options.get("carry") == "memory" and not BACKBONES[name].takes_memory:
-        pytest.skip("this architecture has no memory of its own")
     model = attach(build(name), **options)
     ids = tokens(1, 25)
     before = outputs_of(model, ids)
@@ -263,6 +262,14 @@ def test_each_row_resets_where_its_own_documents_end(name, options):
             starts[row, begin] = True
             pieces.append((row, begin, begin + length))
             begin += length
+    # A start on the padding in front of a document is its start.
+    padded = model(
+        torch.cat([ids[:1, :2] * 0, ids[:1]], 1),
+        attention_mask=torch.tensor([[0, 0] + [1] * 28]),
+        document_starts=torch.tensor([[True] + [False] * 29]),
+        state=model(tokens(1, WINDOW, 9)).state,
+    )
+    torch.testing.assert_close(padded.logits[:, 2:], model(ids[:1]).logits, **CLOSE)
     # A past that must not leak into documents that begin here.
     state = model(tokens(3, WINDOW, 9)).state
     together = model(ids, state=state, document_starts=starts)
@@ -299,6 +306,8 @@ def test_recompute_changes_nothing(name, options):
     for other in (1, 2):
         torch.testing.assert_close(losses[other], losses[0])
         assert_same_gradients(found[other], found[0])
+        for key, tensor in states[0].tensors.items():
+            torch.testing.assert_close(states[other].tensors[key], tensor)
 
 
 @EVERY
@@ -318,14 +327,19 @@ def test_gradients_reach_every_added_parameter_and_no_frozen_one(name, options):
         assert parameter.grad.abs().sum() > 0, key
 
 
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
-@pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "xlnet"])
+# Batched lower layers embed all windows in one call, which this way of looking cannot tell apart.
+CARRYING = [
+    p
+    for p in GRID
+    if p.values[0] in ("gpt2", "llama", "bert", "xlnet")
+    and carries(p.values[1])
+    and p.values[1].get("lower_layers") != "batched"
+]
+
+
+@pytest.mark.parametrize(("name", "options"), CARRYING)
 @pytest.mark.parametrize("recompute", ["none", "window"])
 def test_the_gradient_stops_exactly_at_the_horizon(name, options, recompute):
-    if (options.get("carry") == "memory" and name != "xlnet") or not carries(options):
-        pytest.skip("nothing is carried")
-    if options.get("lower_layers") == "batched":
-        pytest.skip("one embedding call serves all windows; its gradients are compared elsewhere")
     model = attach(build(name), **{**options, "overlap": 0})
     ids = tokens(1, 5 * WINDOW)
     for horizon, scored, reached in ((None, 4, 0), (2, 4, 4), (2, 3, 2), (3, 4, 3), (1, 4, 4)):
@@ -335,7 +349,8 @@ def test_the_gradient_stops_exactly_at_the_horizon(name, options, recompute):
         labels[:, scored * WINDOW : (scored + 1) * WINDOW] = ids[
             :, scored * WINDOW : (scored + 1) * WINDOW
         ]
-        out = model(ids, shift_labels=labels, labels=labels, horizon=horizon, recompute=recompute)
+        aligned = {"labels" if name == "bert" else "shift_labels": labels}
+        out = model(ids, **aligned, horizon=horizon, recompute=recompute)
         handle.remove()
         found = torch.autograd.grad(out.loss, embedded, allow_unused=True)
         if options.get("carry") == "memory":
@@ -391,6 +406,44 @@ def test_texts_of_any_length_are_windows_one_after_the_other(name, options):
         torch.testing.assert_close(whole.logits, torch.cat(parts, 1), **CLOSE)
         for key, tensor in whole.state.tensors.items():
             torch.testing.assert_close(state.tensors[key], tensor, **CLOSE)
+
+
+@pytest.mark.parametrize("name", [name for name in BACKBONES if name != "xlnet"])
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_lower_layers_may_run_first_for_windows_of_any_shape(name, pooling):
+    """Documents of one row that end inside windows, and hidden states that are asked for."""
+    ids = tokens(1, 40)
+    starts = torch.zeros_like(ids, dtype=torch.bool)
+    starts[0, [5, 14, 28]] = True
+    found = []
+    for choice in ("per_window", "batched"):
+        model = attach(build(name), lower_layers=choice, insert_layer=3, pooling=pooling)
+        out = model(ids, document_starts=starts, output_hidden_states=choice == "batched")
+        again = model(ids, document_starts=starts)
+        torch.testing.assert_close(again.logits, out.logits, **CLOSE)
+        found.append((again, model(ids, output_hidden_states=True).hidden_states))
+    (one, hidden), (other, other_hidden) = found
+    torch.testing.assert_close(other.logits, one.logits, **CLOSE)
+    torch.testing.assert_close(
+        other.state.tensors["summary"], one.state.tensors["summary"], **CLOSE
+    )
+    for ours, theirs in zip(hidden, other_hidden, strict=True):
+        torch.testing.assert_close(ours, theirs, **CLOSE)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert", "llama"])
+@pytest.mark.parametrize("mode", ["train", "backbone alone"])
+def test_recompute_draws_the_same_dropout(name, mode):
+    dropout = {"attention_dropout": 0.3} if name == "llama" else {}
+    model = attach(build(name, **dropout))
+    (model if mode == "train" else model.backbone).train()
+    ids = tokens(2, 22)
+    found = []
+    for recompute in ("none", "window", "auto"):
+        torch.manual_seed(3)
+        found.append(gradients(model, model(ids, labels=ids, recompute=recompute).loss))
+    assert_same_gradients(found[1], found[0])
+    assert_same_gradients(found[2], found[0])
 
 
 @pytest.mark.parametrize("name", BACKBONES)

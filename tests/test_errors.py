@@ -29,7 +29,6 @@ def sentence(error) -> str:
         ({"pooling": "average"}, "'mean', 'max', 'last', 'attention', 'fixed-key'"),
         ({"horizon": 0}, "horizon=0"),
         ({"map_hidden": (0,)}, "map_hidden=0"),
-        ({"carry": "kv"}, "'pooled', 'tokens', 'memory', 'none'"),
     ],
 )
 def test_configurations(settings, words):
@@ -55,11 +54,16 @@ def test_an_unknown_key_names_its_neighbours():
         ),
         ({"window": 9, "insert_layer": 4}, "has layers 1 to 3"),
         ({"window": 9, "carry": "memory"}, "gpt2 has none"),
+        ({"window": 9, "carry": "kv"}, "'pooled', 'tokens', 'memory', 'none'"),
+        # A switch that would do nothing.
+        ({"window": 9, "carry": "tokens", "pooling": "max"}, "no effect with carry='tokens'"),
+        ({"window": 9, "carry": "none", "slots": 3}, "slots=3 has no effect"),
+        ({"window": 9, "memory_length": 3}, "memory_length=3 has no effect with carry='pooled'"),
     ],
 )
 def test_configurations_that_do_not_fit_the_model(settings, words):
     base = build("gpt2")
-    with pytest.raises(ValueError, match="fit|range|none") as error:
+    with pytest.raises(ValueError, match="fit|range|none|no effect|kind of state") as error:
         add_recurrence(base, RecurrenceConfig(**settings))
     assert words in sentence(error)
     # A refusal leaves nothing behind.
@@ -105,6 +109,7 @@ def test_inputs():
     model = attach(build("gpt2"))
     ids = tokens(2, 20)
     state = model(ids).state
+    bare, masked = attach(build("gpt2", "bare")), attach(build("bert"))
     cases = [
         (lambda: model(torch.zeros(2, 0, dtype=torch.long)), "There is nothing to read"),
         (lambda: model(ids, attention_mask=torch.zeros_like(ids)), "There is nothing to read"),
@@ -112,6 +117,11 @@ def test_inputs():
         (lambda: model(ids + VOCABULARY), f"vocabulary has the ids 0 to {VOCABULARY - 1}"),
         (lambda: model(ids - 30), "hold the id -"),
         (lambda: model(ids, attention_mask=torch.ones(2, 3)), "they must agree"),
+        (lambda: model(ids, labels=ids[:, 1:]), "labels have shape"),
+        (lambda: model(ids, labels=ids, horizon=0), "horizon=0 must be"),
+        (lambda: model(ids, labels=ids, recompute="windows"), "is not a choice"),
+        (lambda: bare(ids, labels=ids), "it has no head"),
+        (lambda: masked(ids, shift_labels=ids), "for next-token heads"),
         (lambda: model(ids[:1], state=state), "The state has 2 rows and the input 1"),
         (lambda: model(ids, state=state.to("meta")), "The state is on meta and the input on cpu"),
     ]
@@ -128,6 +138,8 @@ def test_inputs():
             model(ids, state=state)
         with pytest.raises(ValueError, match="recurrence is disabled"):
             model.encode(ids)
+        with pytest.raises(ValueError, match="recurrence is disabled"):
+            model.open_window()
         model(ids, use_cache=False)
 
 

@@ -97,10 +97,13 @@ def test_a_budget_keeps_as_many_windows_as_fit():
     assert peak(model, 20, "auto") == pytest.approx(everything, rel=0.02)
 
 
-def test_logits_of_two_windows_never_live_at_once():
+@pytest.mark.parametrize(
+    "name", ["gpt2", "bert", "roberta", "distilbert", "electra", "mpnet", "modernbert"]
+)
+def test_logits_of_two_windows_never_live_at_once(name):
     """A large vocabulary, so that one window's logits outweigh everything else."""
     vocabulary = 20_000
-    base = build("gpt2", n_embd=32, n_positions=WINDOW, n_head=4, vocab_size=vocabulary)
+    base = build(name, vocab_size=vocabulary)
     logits = 4 * WINDOW * vocabulary
     for recompute in ("none", "window", "auto"):
         model = attach(base, window=WINDOW)
@@ -122,3 +125,15 @@ def test_evaluation_keeps_nothing_but_the_state():
                 model(ids, labels=ids)
             found.append(live.peak)
     assert found[1] - found[0] < 35 * (8 * 3 * WINDOW + 256)
+
+
+def test_a_budget_leaves_nothing_behind_when_there_is_no_backward():
+    model = make()
+    ids = tokens(1, 3 * WINDOW)
+    model(ids, labels=ids, recompute="auto")
+    gc.collect()
+    with LiveBytes() as live:
+        for _ in range(4):
+            model(ids, labels=ids, recompute="auto")
+        gc.collect()
+    assert live.now < 8 * ids.numel() * 8

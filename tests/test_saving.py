@@ -43,7 +43,7 @@ def test_what_was_added_needs_its_base(saved_base, tmp_path):
     model = attach(GPT2LMHeadModel.from_pretrained(saved_base))
     model.save_pretrained(tmp_path / "added", only_added=True)
     with pytest.raises(
-        ValueError, match="belongs to GPT2LMHeadModel, and the base given is Opt|OPT"
+        ValueError, match="belongs to GPT2LMHeadModel, and the base given is OPTForCausalLM"
     ):
         holdover.RecurrentModel.from_pretrained(tmp_path / "added", base_model=build("opt"))
     (tmp_path / "added" / "holdover.safetensors").unlink()
@@ -144,3 +144,23 @@ def test_lora_underneath_is_saved_and_loaded(saved_base, tmp_path):
     model.save_pretrained(tmp_path / "added", only_added=True)
     added = holdover.RecurrentModel.from_pretrained(tmp_path / "added")
     torch.testing.assert_close(outputs_of(added, ids), expected)
+
+
+def test_what_was_changed_after_attaching_is_saved(tmp_path):
+    model = attach(build("gpt2"))
+    model.horizon, model.recompute = 4, "window"
+    model.resize_token_embeddings(70)
+    model.save_pretrained(tmp_path)
+    again = holdover.RecurrentModel.from_pretrained(tmp_path)
+    assert (again.horizon, again.recompute) == (4, "window")
+    ids = tokens(1, 20) + 9
+    torch.testing.assert_close(outputs_of(again, ids), outputs_of(model, ids))
+
+
+def test_adapters_that_would_be_lost_are_refused():
+    peft = pytest.importorskip("peft")
+    lora = peft.LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True, modules_to_save=["ln_f"])
+    ia3 = peft.IA3Config(target_modules=["c_attn"], feedforward_modules=[], fan_in_fan_out=True)
+    for config in (lora, ia3):
+        with pytest.raises(ValueError, match="merge this adapter"):
+            attach(peft.get_peft_model(build("gpt2"), config))

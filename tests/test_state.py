@@ -73,6 +73,11 @@ def test_to_keeps_ids_and_masks(state):
     assert moved.present.dtype == torch.bool
 
 
+def test_counts_keep_their_precision():
+    memory = attach(build("xlnet"), carry="memory")(tokens(1, 20)).state
+    assert memory.to(torch.bfloat16).tensors["filled"].dtype == torch.long
+
+
 def test_size_in_bytes(state):
     assert state.nbytes == 3 * 2 * 32 * 4 + 3 * 3 * 8
 
@@ -103,6 +108,9 @@ def test_a_state_of_other_weights_is_refused_and_can_be_adopted(state, tmp_path)
     with pytest.raises(ValueError, match="weights is .* model.adopt"):
         twin(ids, state=state)
     twin(ids, state=twin.adopt(state))
+    # The same added weights on another base.
+    with pytest.raises(ValueError, match="weights is"):
+        attach(build("gpt2", seed=4), slots=2, overlap=3)(ids, state=state)
     with pytest.raises(ValueError, match="cannot be adopted"):
         attach(build("gpt2"), slots=1).adopt(state)
 

@@ -92,6 +92,8 @@ def test_the_loss_honours_num_items_in_batch():
     whole = model(ids, labels=ids, num_items_in_batch=torch.tensor(58)).loss
     torch.testing.assert_close(whole, mean)
     assert model.accepts_loss_kwargs
+    # Heads whose loss is a mean over rows leave the division to Trainer.
+    assert not attach(build("bert", "sequence-classification")).accepts_loss_kwargs
 
 
 def test_lora_trains_underneath():
@@ -163,6 +165,17 @@ def test_the_step_compiles_without_graph_breaks(name, recompute, options):
     graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     assert graphs >= 1
     torch._dynamo.utils.counters.clear()
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_compiled_step_takes_texts_of_any_length():
+    torch._dynamo.reset()
+    model = attach(build("gpt2"))
+    eager = attach(build("gpt2"))
+    model.compile_step(backend="aot_eager")
+    for length in range(10, 40, 2):
+        ids = tokens(1, length)
+        torch.testing.assert_close(model(ids, labels=ids).loss, eager(ids, labels=ids).loss)
 
 
 WORKER = """

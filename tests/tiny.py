@@ -98,7 +98,9 @@ def build(name: str, task: str | None = None, seed: int = 0, **changes: Any) -> 
 
 def attach(model: Any, seed: int = 1, **settings: Any) -> holdover.RecurrentModel:
     torch.manual_seed(seed)
-    chosen = {"window": 9, "map_hidden": (12,), **settings}
+    chosen = {"window": 9, **settings}
+    if settings.get("carry", "pooled") in ("pooled", "tokens"):
+        chosen.setdefault("map_hidden", (12,))
     attached = holdover.add_recurrence(model, holdover.RecurrenceConfig(**chosen)).eval()
     for parameter in attached.recurrence.parameters():
         torch.nn.init.normal_(parameter, std=0.5)

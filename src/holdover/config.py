@@ -10,11 +10,9 @@ import difflib
 from dataclasses import dataclass
 from typing import Any, Literal
 
-CarryName = Literal["pooled", "tokens", "memory", "none"]
 PoolingName = Literal["mean", "max", "last", "attention", "fixed-key"]
 
 CHOICES: dict[str, tuple[str, ...]] = {
-    "carry": ("pooled", "tokens", "memory", "none"),
     "pooling": ("mean", "max", "last", "attention", "fixed-key"),
     "mix_layers": ("all", "last"),
     "map_activation": ("relu", "gelu"),
@@ -37,8 +35,9 @@ class RecurrenceConfig:
     """Tokens a window holds (T)."""
     overlap: int = 0
     """Tokens of a window that the next one reads again (o)."""
-    carry: CarryName = "pooled"
-    """pooled: summary vectors; tokens: memory tokens; memory: the backbone's own (XLNet); none."""
+    carry: str = "pooled"
+    """A name in CARRIES: pooled summary vectors, memory tokens, the backbone's own memory (XLNet), or
+    none."""
     slots: int = 1
     """Vectors in the state (with carry="tokens": read positions, and as many write positions)."""
     insert_layer: int | Literal["all"] = 2

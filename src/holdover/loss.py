@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from .windows import IGNORED
@@ -99,10 +100,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return loss
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *outputs: Tensor) -> Any:
         (outer,) = outputs
-        scaled = [
-            None if gradient is None else gradient * outer.to(gradient.dtype)
-            for gradient in ctx.saved_tensors
-        ]
+        scaled = [None if gradient is None else gradient * outer for gradient in ctx.saved_tensors]
         return *scaled, None, None

@@ -50,12 +50,12 @@ class State:
 
     def to(self, *args: Any, **kwargs: Any) -> "State":
         """Move to a device, or change the precision of what is carried (never of masks and ids)."""
-        moved = self._map(lambda tensor: tensor.to(*args, **kwargs))
-        masks = {}
-        for name in ("present", "tail"):
-            mask = getattr(self, name)
-            masks[name] = None if mask is None else mask.to(getattr(moved, name).device)
-        return replace(moved, **masks)
+
+        def move(tensor: Tensor) -> Tensor:
+            moved = tensor.to(*args, **kwargs)
+            return moved if tensor.is_floating_point() else tensor.to(moved.device)
+
+        return self._map(move)
 
     def rows(self, index: Any) -> "State":
         """Rows in a new order, as many as the index names: batches, beams, single documents."""

@@ -95,7 +95,8 @@ class ActivationMeter:
         if storage.data_ptr() not in self._seen:
             self._seen.add(storage.data_ptr())
             self.bytes += storage.nbytes()
-        return tensor
+        # Detached: a saved output that held its own node would never be freed.
+        return tensor.detach()
 
     def __enter__(self) -> "ActivationMeter":
         self._hooks.__enter__()

@@ -153,11 +153,15 @@ def _documents(
     for row, flags in enumerate(mask.tolist()):
         before = [column for column in range(tail) if flags[column]]
         documents: list[tuple[list[int], int, bool]] = [(before, len(before), False)]
+        begins = False
         for column in range(tail, len(flags)):
+            # A start that stands on padding is that of the next token.
+            begins = begins or (starting is not None and starting[row][column])
             if not flags[column]:
                 continue
-            if starting is not None and starting[row][column]:
+            if begins:
                 documents.append(([], 0, True))
+                begins = False
             documents[-1][0].append(column)
         result.append(documents)
     return result

@@ -71,6 +71,13 @@ def _without_peft(model: Any) -> tuple[Any, dict[str, Any] | None]:
             f"{adapter.peft_type.value} changes the input of the model, where holdover cuts windows: "
             "use an adapter inside the layers, such as LoRA."
         )
+    name = adapter.peft_type.value
+    if name != "LORA" or adapter.modules_to_save or adapter.bias != "none":
+        raise ValueError(
+            f"holdover saves and freezes LoRA adapters without further trained modules, not {name} with "
+            f"modules_to_save={adapter.modules_to_save} and bias={getattr(adapter, 'bias', None)!r}: "
+            "merge this adapter into the base first."
+        )
     values = {
         key: sorted(value) if isinstance(value, set) else value
         for key, value in adapter.to_dict().items()

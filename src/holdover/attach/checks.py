@@ -6,13 +6,32 @@ import torch
 from torch import Tensor
 
 from ..config import RecurrenceConfig
+from ..mechanisms import CARRIES, Carry
 from ..state import State, check_owner
 
 SUPPORTED_ATTENTION = ("sdpa", "eager")
 
 
-def check_fit(config: RecurrenceConfig, model: Any, row: Any, layers: int, extra: int) -> None:
+def check_carry(config: RecurrenceConfig) -> None:
+    """Refuse a kind of state that does not exist, and settings that would do nothing for it."""
+    if config.carry not in CARRIES:
+        raise ValueError(
+            f"carry={config.carry!r} is not a kind of state; use one of "
+            f"{', '.join(map(repr, CARRIES))}."
+        )
+    default = RecurrenceConfig()
+    optional = frozenset().union(*(kind.uses for kind in CARRIES.values()))
+    for name in sorted(optional - CARRIES[config.carry].uses):
+        if getattr(config, name) != getattr(default, name):
+            raise ValueError(
+                f"{name}={getattr(config, name)!r} has no effect with carry={config.carry!r}: leave it "
+                "out, or choose another kind of state."
+            )
+
+
+def check_fit(config: RecurrenceConfig, model: Any, row: Any, layers: int, carry: Carry) -> None:
     """Refuse a configuration that the model cannot run."""
+    extra = carry.extra_positions
     limit = row.positions(model.config)
     if limit is not None and config.window + extra > limit:
         memory = f" plus {extra} memory positions" if extra else ""
@@ -20,7 +39,8 @@ def check_fit(config: RecurrenceConfig, model: Any, row: Any, layers: int, extra
             f"window={config.window}{memory} does not fit {type(model).__name__}, which has "
             f"{limit} positions: use a window of at most {limit - extra}."
         )
-    if config.insert_layer != "all" and config.insert_layer > layers:
+    reads_rows = carry.enters_at_insert_layer
+    if reads_rows and config.insert_layer != "all" and config.insert_layer > layers:
         raise ValueError(
             f"insert_layer={config.insert_layer} is out of range: {type(model).__name__} has layers "
             f'1 to {layers}; choose one of them or "all".'
@@ -68,6 +88,30 @@ def check_ids(input_ids: Tensor, mask: Tensor | None, vocabulary: int) -> None:
             f"input_ids hold the id {low if low < 0 else high}, but this model's vocabulary has the "
             f"ids 0 to {vocabulary - 1}: the text was tokenised for another model."
         )
+
+
+def check_labels(
+    task: str, input_ids: Tensor, labels: Tensor | None, shift_labels: Tensor | None
+) -> None:
+    """Refuse labels that a head would not look at."""
+    if shift_labels is not None and task != "causal-lm":
+        raise ValueError(
+            f"shift_labels are for next-token heads, and this is a {task} model: give labels, one for "
+            "each token."
+        )
+    if labels is not None and task in ("bare", "question-answering"):
+        wanted = (
+            "start_positions and end_positions" if task != "bare" else "no labels: it has no head"
+        )
+        raise ValueError(f"A {task} model takes {wanted}.")
+    if task == "sequence-classification":
+        return
+    for name, given in (("labels", labels), ("shift_labels", shift_labels)):
+        if given is not None and given.shape != input_ids.shape:
+            raise ValueError(
+                f"{name} have shape {tuple(given.shape)} and input_ids {tuple(input_ids.shape)}; "
+                "they must agree."
+            )
 
 
 def check_state(

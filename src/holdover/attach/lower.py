@@ -35,13 +35,15 @@ def lower_layers_done(
     run: Callable[[Window], tuple[Tensor, Tensor | None]],
 ) -> Iterator[list[Window]]:
     """The windows with the first `below` layers run, which are skipped while the `with` lasts."""
-    # The last window may be shorter than the others; it goes alone.
-    even = [w for w in windows if w.input_ids.shape == windows[0].input_ids.shape]
-    odd = windows[len(even) :]
+    by_shape: dict[torch.Size, list[int]] = {}
+    for number, window in enumerate(windows):
+        by_shape.setdefault(window.input_ids.shape, []).append(number)
+    done = list(windows)
     with seams.skip.skipped(below, len(seams.layers)):
-        done = _together(even, run)
-        for window in odd:
-            done += _together([window], run)
+        for numbers in by_shape.values():
+            together = _together([windows[number] for number in numbers], run)
+            for number, window in zip(numbers, together, strict=True):
+                done[number] = window
     with seams.skip.skipped(0, below):
         yield done
 

@@ -11,6 +11,9 @@ from torch import Tensor, nn
 
 from ..state import State
 
+# Values of each weight that enter the fingerprint of a model.
+FINGERPRINT = 65536
+
 
 class CompiledStep:
     """The compiled step and lower layers, bound to one model: a copy of the model starts without."""
@@ -57,6 +60,8 @@ class Manners:
 
     def compile_step(self, **options: Any) -> None:
         """Compile the step (and the lower layers) with torch.compile, without graph breaks.
+
+        Full windows run compiled; padded ones and the short last ones run as they are.
 
         Compile the step, not the model: the loop over windows would be unrolled into one graph.
         """
@@ -110,6 +115,17 @@ class Manners:
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.backbone.set_input_embeddings(value)
 
+    @property
+    def vocabulary(self) -> int:
+        """Ids the embeddings hold, also after they were resized."""
+        return self.backbone.get_input_embeddings().num_embeddings
+
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
+        return self.backbone.resize_token_embeddings(*args, **kwargs)
+
+    def set_output_embeddings(self, value: nn.Module) -> None:
+        self.backbone.set_output_embeddings(value)
+
     def get_output_embeddings(self) -> nn.Module | None:
         return self.backbone.get_output_embeddings()
 
@@ -143,13 +159,17 @@ class Manners:
         return replace(state, owner=self.owner())
 
     def _weights(self) -> str:
-        """Fingerprint of the added weights, rounded so that precisions agree; cached by version."""
-        parameters = list(self.recurrence.parameters())
+        """Fingerprint of the added weights and a sample of the base's, rounded so that bfloat16 and
+        float32 agree; cached by version."""
+        sample = [self.get_input_embeddings().weight, next(self.seams.layers[-1].parameters())]  # type: ignore
+        parameters = [*self.recurrence.parameters(), *sample]
         version = tuple((p.data_ptr(), p._version) for p in parameters)
         if self._fingerprint is None or self._fingerprint[0] != version:
             digest = hashlib.sha256()
             for parameter in parameters:
-                rounded = parameter.detach().to(torch.bfloat16).cpu().contiguous()
+                rounded = (
+                    parameter.detach().flatten()[:FINGERPRINT].to(torch.bfloat16).cpu().contiguous()
+                )
                 digest.update(rounded.view(torch.int16).numpy().tobytes())
             self._fingerprint = (version, digest.hexdigest()[:16])
         return self._fingerprint[1]

@@ -20,7 +20,15 @@ from ..mechanisms import CARRIES, Shape
 from ..state import State
 from ..unroll import Recompute, unroll
 from ..windows import IGNORED, Window, shift_left
-from .checks import check_attention, check_finite, check_fit, check_ids, check_state
+from .checks import (
+    check_attention,
+    check_carry,
+    check_finite,
+    check_fit,
+    check_ids,
+    check_labels,
+    check_state,
+)
 from .joining import join_spans, join_tokens, pool_sequences
 from .lower import batching_pays, lower_layers_done
 from .manners import CompiledStep, Manners
@@ -30,6 +38,8 @@ from .saving import RecurrentModelConfig, Saving, build_backbone
 from .step import Stepping, Wanted
 from .texts import Texts, lay_out_texts
 
+TOKEN_TASKS = ("causal-lm", "masked-lm", "token-classification")
+
 
 class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
     """A pretrained transformer with a carried state; made by `holdover.add_recurrence`."""
@@ -38,7 +48,6 @@ class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
     main_input_name = "input_ids"
     base_model_prefix = ""
     supports_gradient_checkpointing = True
-    accepts_loss_kwargs = True
     _supports_sdpa = True
     _supports_attention_backend = True
 
@@ -56,8 +65,9 @@ class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
             embedding=self.backbone.get_input_embeddings().embedding_dim,
             layers=layers,
         )
+        check_carry(self.settings)
         carry = CARRIES[self.settings.carry](self.settings, shape)
-        check_fit(self.settings, self.backbone, self.row, layers, carry.extra_positions)
+        check_fit(self.settings, self.backbone, self.row, layers, carry)
         self.recurrence = carry
         insert = self.settings.insert_layer
         chosen = list(range(layers)) if insert == "all" else [insert - 1]
@@ -66,6 +76,8 @@ class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
             self.backbone, self.row, carry, chosen if carry.enters_at_insert_layer else []
         )
         self.seams.reads_left_to_right = self.task == "causal-lm" and not self.row.causal
+        # Whether Trainer may leave the division by the number of labels to the loss.
+        self.accepts_loss_kwargs = self.task in TOKEN_TASKS
         self.seams.attach()
         # What was attached to; in a tuple, so that torch does not register it a second time.
         self.given: tuple[Any, ...] = ()
@@ -117,7 +129,9 @@ class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
                 output_hidden_states=output_hidden_states,
                 return_dict=return_dict,
             )
+        self.settings.replace(horizon=horizon, recompute=recompute or self.recompute)
         shift_labels = others.pop("shift_labels", None)
+        check_labels(self.task, input_ids, labels, shift_labels)
         if others:
             raise TypeError(
                 f"{', '.join(others)}: a recurrent model restarts positions and caches in every window "
@@ -205,7 +219,7 @@ class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
     ) -> Texts:
         check_attention(self.backbone)
         mask = None if attention_mask is None else attention_mask.bool()
-        check_ids(input_ids, mask, self.backbone.config.vocab_size)
+        check_ids(input_ids, mask, self.vocabulary)
         if state is not None:
             check_state(state, input_ids.shape[0], input_ids.device, self.dtype, self.owner())
         return lay_out_texts(
@@ -227,13 +241,13 @@ class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
         rule = Recompute(
             mode,
             self.settings.memory_budget,
-            random=self.training,
+            random=any(module.training for module in self.modules()),
             parameters=tuple(self.parameters()) if mode == "auto" else (),
             step=partial(self.step, wanted=replace(wanted, fused_loss=False)),
         )
         step = partial(self.step, wanted=wanted)
         outputs = []
-        with self._prepared(texts.windows, mode) as windows:
+        with self._prepared(texts.windows, mode, wanted) as windows:
             for output, reached in unroll(
                 step, windows, state, horizon=horizon or self.horizon, recompute=rule
             ):
@@ -243,18 +257,19 @@ class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
         return outputs, replace(state, tail=texts.last(self.settings.overlap), owner=self.owner())
 
     @contextmanager
-    def _prepared(self, windows: list[Window], mode: str) -> Iterator[list[Window]]:
+    def _prepared(self, windows: list[Window], mode: str, wanted: Wanted) -> Iterator[list[Window]]:
         """The windows, with the layers below the insert layer already run where that is faster."""
         insert = self.settings.insert_layer
         below = 0 if insert == "all" or not self.recurrence.enters_at_insert_layer else insert - 1
-        if self.seams.reads_left_to_right:
-            # A second stream of queries passes through those layers too.
+        if self.seams.reads_left_to_right or wanted.hidden_states:
+            # A second stream of queries passes through those layers too; their outputs are asked for.
             below = 0
         keeps = mode == "none" or not torch.is_grad_enabled()
         if below == 0 or not keeps or not batching_pays(windows, self.settings.lower_layers):
             yield windows
             return
-        run = self._compiled.lower or self._run_lower
+        even = all(w.input_ids.shape == windows[0].input_ids.shape for w in windows)
+        run = self._compiled.lower if even and self._compiled.lower else self._run_lower
         with lower_layers_done(self.seams, windows, below, run) as done:
             yield done
 

@@ -22,6 +22,10 @@ class OpenWindow:
     """Made by `RecurrentModel.open_window`; for models that read from left to right."""
 
     def __init__(self, model: Any, state: State | None, batch: int, device: torch.device) -> None:
+        if not model.enabled:
+            raise ValueError(
+                "A window hands a state on, and the recurrence is disabled: leave disable_recurrence()."
+            )
         if not model.row.causal or model.task != "causal-lm":
             raise ValueError(
                 f"{type(model.backbone).__name__} cannot write a window token by token: only models "
@@ -54,7 +58,7 @@ class OpenWindow:
     def feed(self, input_ids: Tensor) -> Tensor:
         """Read a piece [B, n]; returns its logits [B, n, V]."""
         model = self.model
-        check_ids(input_ids, None, model.backbone.config.vocab_size)
+        check_ids(input_ids, None, model.vocabulary)
         if self.length + input_ids.shape[1] > self.room:
             raise ValueError(
                 f"The window holds {self.room} tokens, {self.length} are in it and "

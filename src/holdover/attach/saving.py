@@ -17,6 +17,7 @@ from safetensors.torch import save as to_safetensors
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import cached_file
 
+from ..backbones import is_attached
 from ..state import write_atomically
 
 ADDED_CONFIG = "holdover_config.json"
@@ -69,6 +70,8 @@ class Saving:
     config: RecurrentModelConfig
     backbone: Any
     recurrence: Any
+    horizon: int | None
+    recompute: str
 
     def initialize_weights(self) -> None:
         # A model that was handed in keeps its weights, whatever their history.
@@ -83,6 +86,8 @@ class Saving:
         self, save_directory: Any, *args: Any, only_added: bool = False, **kwargs: Any
     ) -> None:
         """Save the whole model, or with only_added=True what was added and the base's name."""
+        self.config.backbone = copy.deepcopy(self.backbone.config)
+        self.config.recurrence |= {"horizon": self.horizon, "recompute": self.recompute}
         if not only_added:
             super().save_pretrained(save_directory, *args, **kwargs)  # type: ignore[misc]
             return
@@ -165,6 +170,11 @@ class Saving:
             raise ValueError(
                 f"What was added belongs to {about['architecture']}, and the base given is "
                 f"{type(base).__name__}."
+            )
+        if is_attached(base):
+            raise ValueError(
+                "Another recurrence is attached to this base model: call holdover.remove_recurrence on "
+                "it first."
             )
         base = inject_adapter(base, about["adapter"])
         config = RecurrentModelConfig(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..backbones import Row, Seams, Task, linear_head
 from ..config import RecurrenceConfig
@@ -50,7 +50,11 @@ class Stepping:
         wanted = wanted or Wanted(self.task, logits=True)
         carried = None if state is None else dict(state.tensors)
         present = None if state is None else state.present
-        run = self._compiled.step or self._step
+        run = self._step
+        full = window.mask is None and window.input_ids.shape[1] == self.settings.window
+        if self._compiled.step is not None and full:
+            # Other windows come in too many shapes to compile each.
+            run = self._compiled.step
         output, tensors, now_present = run(window, carried, present, wanted)
         if self.settings.detach_state:
             tensors = {name: tensor.detach() for name, tensor in tensors.items()}
@@ -111,9 +115,11 @@ class Stepping:
             inputs["use_cache"] = False
         if wanted.hidden_states:
             inputs["output_hidden_states"] = True
-        head = linear_head(self.backbone) if wanted.task == "causal-lm" else None
-        through_base = head is not None or wanted.task in ("bare", "sequence-classification")
-        stock = (self.backbone.base_model if through_base else self.backbone)(**inputs)
+        head = linear_head(self.backbone)
+        without_head = wanted.task in ("bare", "sequence-classification") or (
+            wanted.task == "causal-lm" and head is not None
+        )
+        stock = (self.backbone.base_model if without_head else self.backbone)(**inputs)
         output: dict[str, Any] = {}
         if wanted.hidden_states:
             output["hidden_states"] = self.seams.hidden_states(stock)
@@ -123,21 +129,38 @@ class Stepping:
             output["vector"] = self._sequence_vector(window)
         elif wanted.task == "question-answering":
             output["span_logits"] = torch.stack([stock.start_logits, stock.end_logits], -1)
-        elif head is not None:
-            hidden = stock.last_hidden_state
-            if wanted.fused_loss and window.targets is not None:
-                output["loss"] = linear_cross_entropy(
-                    hidden, head.weight, head.bias, window.targets
-                )
-            if wanted.logits or (window.targets is not None and not wanted.fused_loss):
-                output["logits"] = head(hidden)
         else:
-            output["logits"] = stock.logits
-        if window.targets is not None and "loss" not in output:
-            output["loss"] = cross_entropy_sum(output["logits"], window.targets)
-        if not wanted.logits:
-            output.pop("logits", None)
+            hidden = stock.last_hidden_state if without_head else self.seams.head_input
+            self._score(output, window, wanted, stock, head, hidden)
         return output
+
+    def _score(
+        self,
+        output: dict[str, Any],
+        window: Window,
+        wanted: Wanted,
+        stock: Any,
+        head: nn.Linear | None,
+        hidden: Tensor | None,
+    ) -> None:
+        """Logits and loss of heads that label tokens."""
+        if (
+            window.targets is not None
+            and wanted.fused_loss
+            and head is not None
+            and hidden is not None
+        ):
+            output["loss"] = linear_cross_entropy(hidden, head.weight, head.bias, window.targets)
+            if not wanted.logits:
+                return
+        logits = stock.get("logits")
+        if logits is None:
+            assert head is not None and hidden is not None
+            logits = head(hidden)
+        if wanted.logits:
+            output["logits"] = logits
+        if window.targets is not None and "loss" not in output:
+            output["loss"] = cross_entropy_sum(logits, window.targets)
 
     def _sequence_vector(self, window: Window) -> Tensor:
         """[B, k] last layer's output at the position that stands for the sequence."""

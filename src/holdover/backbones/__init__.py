@@ -1,8 +1,8 @@
 """Pretrained Hugging Face models: the only folder that knows transformers' internals."""
 
-from .heads import Task, head_classes, linear_head, task_of
+from .heads import Task, head_classes, task_of
 from .rows import BACKBONES, Row, row_of
-from .seams import Seams, is_attached
+from .seams import Seams, is_attached, linear_head
 
 __all__ = [
     "BACKBONES",

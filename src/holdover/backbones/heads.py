@@ -2,7 +2,6 @@
 
 from typing import Any, Literal
 
-from torch import nn
 from transformers.models.auto import modeling_auto as auto
 
 from .rows import Row
@@ -46,13 +45,3 @@ def task_of(model: Any, row: Row) -> Task:
         f"holdover does not know the head of {type(model).__name__}; for "
         f"{model.config.model_type} it runs {', '.join(known.values())}."
     )
-
-
-def linear_head(model: Any) -> nn.Linear | None:
-    """The language-modelling head, where logits are nothing but its product with the hidden states."""
-    head = model.get_output_embeddings()
-    if type(head) is not nn.Linear:
-        return None
-    if getattr(model.config, "final_logit_softcapping", None):
-        return None
-    return head

@@ -36,6 +36,7 @@ class Seams:
         self.trace: Trace | None = None
         self.window: Window | None = None
         self.last_layer: Tensor | None = None
+        self.head_input: Tensor | None = None  # what the vocabulary projection was given
         # Positions of the open window that were read before and are in a cache.
         self.past = 0
         self.skip = SkipLayers(self)
@@ -58,6 +59,9 @@ class Seams:
                 layer.register_forward_pre_hook(BeforeLayer(self, index), with_kwargs=True),
                 layer.register_forward_hook(AfterLayer(self, index)),
             ]
+        head = linear_head(self.model)
+        if head is not None:
+            self._handles.append(head.register_forward_pre_hook(BeforeHead(self)))
         self._handles += [
             self.base.register_forward_pre_hook(BeforeBase(self), with_kwargs=True),
             self.base.register_forward_hook(AfterBase(self)),
@@ -80,7 +84,7 @@ class Seams:
             trace.layer_inputs = []
 
     def close(self) -> None:
-        self.window = self.reading = self.trace = self.last_layer = None
+        self.window = self.reading = self.trace = self.last_layer = self.head_input = None
         self.skip.stored = None
 
     # What the hooks do; architectures with another layout override these.
@@ -283,6 +287,23 @@ class AfterLayer(_Hook):
     def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if self.seams.trace is not None:
             self.seams.after_layer(self.index, output)
+
+
+class BeforeHead:
+    def __init__(self, seams: Seams) -> None:
+        self.seams = seams
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if self.seams.trace is not None:
+            self.seams.head_input = args[0]
+
+
+def linear_head(model: Any) -> nn.Linear | None:
+    """The projection to the vocabulary, where logits are nothing but its output."""
+    head = model.get_output_embeddings()
+    if type(head) is not nn.Linear or getattr(model.config, "final_logit_softcapping", None):
+        return None
+    return head
 
 
 def is_attached(model: Any) -> bool:

@@ -41,7 +41,10 @@ class Reading:
 class Carry(nn.Module):
     """Base of the kinds of carried state."""
 
-    # Names of the inputs the seams must provide beside the layers' outputs.
+    # Fields of RecurrenceConfig that mean something to this kind alone or to some kinds; any other such
+    # field that was set is refused, rather than ignored.
+    uses: frozenset[str] = frozenset()
+    # The seams must provide every layer's input, beside the layers' outputs.
     needs_layer_inputs = False
     # The layers below the insert layer can be run without the state.
     enters_at_insert_layer = False

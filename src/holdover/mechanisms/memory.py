@@ -13,6 +13,7 @@ from .carry import Carry, Reading, Shape, Tensors, Trace
 
 class MemoryCarry(Carry):
     needs_layer_inputs = True
+    uses = frozenset({"memory_length"})
 
     def __init__(self, config: RecurrenceConfig, shape: Shape) -> None:
         super().__init__(config, shape)

@@ -18,6 +18,19 @@ from .pool import POOLS
 
 class PooledCarry(Carry):
     enters_at_insert_layer = True
+    uses = frozenset(
+        {
+            "slots",
+            "insert_layer",
+            "pooling",
+            "mix_layers",
+            "map_hidden",
+            "map_activation",
+            "start",
+            "pool_positions",
+            "lower_layers",
+        }
+    )
 
     def __init__(self, config: RecurrenceConfig, shape: Shape) -> None:
         super().__init__(config, shape)

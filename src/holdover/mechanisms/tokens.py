@@ -15,6 +15,8 @@ WRITE_EMBEDDING_SCALE = 0.02
 
 
 class TokenCarry(Carry):
+    uses = frozenset({"slots", "map_hidden", "map_activation", "start"})
+
     def __init__(self, config: RecurrenceConfig, shape: Shape) -> None:
         super().__init__(config, shape)
         self.extra_positions = 2 * config.slots
