@@ -4,7 +4,7 @@
 * A window's loss is reduced here: logits of two windows never live at once, unless they are asked for.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -55,6 +55,13 @@ class Stepping:
         if self._compiled.step is not None and full:
             # Other windows come in too many shapes to compile each.
             run = self._compiled.step
+            # Copies, so that their strides do not tell how long the text was.
+            window = replace(
+                window,
+                input_ids=_contiguous(window.input_ids),
+                targets=_contiguous(window.targets),
+                token_type_ids=_contiguous(window.token_type_ids),
+            )
         output, tensors, now_present = run(window, carried, present, wanted)
         if self.settings.detach_state:
             tensors = {name: tensor.detach() for name, tensor in tensors.items()}
@@ -194,6 +201,10 @@ class Stepping:
             self.seams.close()
         assert reached is not None
         return reached, trace.partial
+
+
+def _contiguous(ids: Any) -> Any:
+    return None if ids is None else ids.clone(memory_format=torch.contiguous_format)
 
 
 def _only_reading(
