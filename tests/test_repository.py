@@ -17,7 +17,7 @@ STOREYS = [
     {"mechanisms"},
     {"backbones"},
     {"attach"},
-    {"cli", "demo", "__main__", "__init__"},
+    {"cli", "demo", "demo_report", "__main__", "__init__"},
 ]
 
 
@@ -34,8 +34,11 @@ def imported_parts(path: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.level == depth:
+            # `from . import name` is the package itself, or one of its parts.
             names = [node.module] if node.module else [alias.name for alias in node.names]
-            found |= {name.split(".")[0] for name in names}
+            parts = {name.split(".")[0] for name in names}
+            real = {part for part in parts if list(SOURCE.glob(f"{part}*"))}
+            found |= real if real == parts else real | {"__init__"}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("holdover."):
             found.add(node.module.split(".")[1])
     return found

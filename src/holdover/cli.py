@@ -1,0 +1,86 @@
+"""The command line: every verb parses its arguments, calls one function, and nothing more.
+
+Exit codes: 0 done, 2 the request cannot be carried out (one sentence says why), 130 interrupted.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from . import BACKBONES, __version__, demo
+from .backbones import head_classes
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(argv)
+    try:
+        options.run(options)
+    except KeyboardInterrupt:
+        print("holdover: interrupted.", file=sys.stderr)
+        return 130
+    except (ValueError, OSError) as error:
+        print(f"holdover: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="holdover",
+        description="Recurrent memory for pretrained transformers: what one window held, the next "
+        "one knows.",
+    )
+    parser.add_argument("--version", action="version", version=f"holdover {__version__}")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    _add_demo(verbs)
+    about = "list the architectures and the model classes holdover runs"
+    verbs.add_parser("backbones", help=about, description=f"{about.capitalize()}.").set_defaults(
+        run=lambda options: show_backbones()
+    )
+    return parser
+
+
+def _add_demo(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    verb = verbs.add_parser(
+        "demo",
+        help="train small models with and without a state on a novel and compare them",
+        description="Train small random GPT-2 models on the bytes of a novel, on the same windows in "
+        "the same order, with and without a carried state; compare them on the part held out.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    verb.add_argument(
+        "--text",
+        type=Path,
+        metavar="FILE",
+        default=argparse.SUPPRESS,
+        help=f"text to read, at least {demo.SHORTEST:,} bytes (default: the bundled novel)",
+    )
+    verb.add_argument(
+        "--steps", type=int, default=demo.STEPS, metavar="N", help="training steps of each model"
+    )
+    verb.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the first weights")
+    verb.add_argument(
+        "--output",
+        type=Path,
+        default=Path("runs/demo"),
+        metavar="DIR",
+        help="folder for the record of the results",
+    )
+    verb.set_defaults(
+        run=lambda options: demo.run(
+            getattr(options, "text", None), options.steps, options.seed, options.output
+        )
+    )
+
+
+def show_backbones() -> None:
+    table = Table(title="Architectures and the classes holdover runs", title_justify="left")
+    table.add_column("architecture", no_wrap=True)
+    table.add_column("classes (transformers)")
+    for model_type, row in BACKBONES.items():
+        table.add_row(model_type, ", ".join(head_classes(model_type, row).values()))
+    Console().print(table)
