@@ -19,12 +19,15 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from . import RecurrenceConfig, RecurrentModel, State, add_recurrence
-from .demo_report import Report, progress, show
+from .demo_report import Report, compare, progress, show
 from .results import provenance, write_record
 
 WINDOW = 32
 SLOTS = 2
 POSITIONS = WINDOW + 2 * SLOTS
+SIZES = {"vocab_size": 256, "n_positions": POSITIONS, "n_embd": 128, "n_layer": 2, "n_head": 4}
+NO_DROPOUT = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+SPECIAL = dict.fromkeys(("bos_token_id", "eos_token_id"), 0)
 TWINS = {
     "plain": RecurrenceConfig(window=WINDOW, carry="none"),
     # The method as published.
@@ -42,7 +45,6 @@ WARM_UP = 50
 HELD_OUT = 10  # one byte in so many
 # Windows next to each other are alike, so the bootstrap draws whole blocks of them.
 BLOCK = 5
-DRAWS = 2000
 SHORTEST = HELD_OUT * (2 * BLOCK * WINDOW * ROWS + 1)
 
 
@@ -56,15 +58,17 @@ def run(text: Path | None, steps: int, seed: int, output: Path) -> dict[str, Any
     make_folder(output)
     started = time.perf_counter()
     console = Console(highlight=False)
-    results, whole = train_and_compare(novel, steps, seed, console)
-    show(results, whole, console)
+    results = train_and_compare(novel, steps, seed, console)
+    show(results, console)
     record = {
         "demo": "twins on the bytes of a novel",
         "text": "the bundled novel" if text is None else text.name,
         "bytes": len(novel),
-        "settings": {"steps": steps, "seed": seed, "rows": ROWS, "windows_a_step": WINDOWS_A_STEP},
+        "steps": steps,
+        "tokens_a_step": ROWS * WINDOWS_A_STEP * WINDOW,
+        "seed": seed,
+        "model": SIZES,
         "twins": results,
-        "whole_text": whole,
         "seconds": round(time.perf_counter() - started, 1),
         "provenance": provenance(),
     }
@@ -97,7 +101,7 @@ def make_folder(path: Path) -> None:
 
 def train_and_compare(
     novel: Tensor, steps: int, seed: int, console: Console
-) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+) -> dict[str, dict[str, Any]]:
     held = math.ceil(len(novel) / HELD_OUT)
     training, held_out = novel[:-held], novel[-held:]
     console.print(
@@ -105,7 +109,7 @@ def train_and_compare(
         f"random GPT-2 of {POSITIONS} positions, {steps:,} steps each, windows of {WINDOW} bytes."
     )
     results: dict[str, dict[str, Any]] = {}
-    plain = whole = None
+    plain = None
     with progress(console, steps * len(TWINS)) as report:
         for name, settings in TWINS.items():
             model = build(settings, seed)
@@ -118,25 +122,16 @@ def train_and_compare(
                 "added_parameters": model.parameter_counts()["added"],
                 "state_bytes": nbytes,
                 "training_tokens_per_second": round(speed),
+                "whole_text": read_whole(model, held_out),
                 "recurrence": settings.to_dict(),
             }
-            whole = {"twin": name, **read_whole(model, held_out)}
-    return results, whole
+    return results
 
 
 def build(settings: RecurrenceConfig, seed: int) -> RecurrentModel:
     torch.manual_seed(seed)
-    config = GPT2Config(
-        vocab_size=256,
-        n_positions=POSITIONS,
-        n_embd=128,
-        n_layer=2,
-        n_head=4,
-        # With GPT-2's own 0.02 a model this small learns slowly.
-        initializer_range=0.06,
-        **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
-        **dict.fromkeys(("bos_token_id", "eos_token_id"), 0),
-    )
+    # With GPT-2's own initializer_range, 0.02, a model this small learns slowly.
+    config = GPT2Config(**SIZES, **NO_DROPOUT, **SPECIAL, initializer_range=0.06)
     return add_recurrence(GPT2LMHeadModel(config), settings)
 
 
@@ -214,32 +209,6 @@ def score(model: RecurrentModel, held_out: Tensor) -> tuple[dict[str, Tensor], i
         for name, parts in sums.items()
     }
     return blocks, state.nbytes // ROWS
-
-
-def compare(scores: dict[str, Tensor], plain: Tensor) -> dict[str, Any]:
-    """Perplexities and differences, each with the bounds of its 95% interval."""
-    own = scores["own"]
-    return {
-        "perplexity": with_interval(own),
-        "difference_to_plain": with_interval(own, plain),
-        "zeroed": with_interval(scores["zeroed"]),
-        "zeroed_difference": with_interval(scores["zeroed"], own),
-        "other": with_interval(scores["other"]),
-        "other_difference": with_interval(scores["other"], own),
-    }
-
-
-def with_interval(blocks: Tensor, less: Tensor | None = None) -> list[float]:
-    """Perplexity, or difference of two on the same blocks, and bounds from drawing blocks anew."""
-    generator = torch.Generator().manual_seed(0)
-    drawn = torch.randint(len(blocks), (DRAWS, len(blocks)), generator=generator)
-
-    def of(index: Tensor | slice) -> Tensor:
-        first = blocks[index].mean(-1).exp()
-        return first if less is None else first - less[index].mean(-1).exp()
-
-    bounds = of(drawn).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64))
-    return [round(value, 4) for value in (of(slice(None)).item(), *bounds.tolist())]
 
 
 @torch.no_grad()

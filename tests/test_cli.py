@@ -1,0 +1,102 @@
+"""The command line: what it prints, and how it ends."""
+
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+import holdover
+from holdover import BACKBONES, cli
+from holdover.backbones import head_classes
+
+
+def refusal(capsys, *arguments):
+    """The sentence on stderr of a request that is refused with exit code 2."""
+    assert cli.main(list(arguments)) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("holdover: ")
+    assert printed.err.count("\n") == 1 and printed.err.endswith(".\n")
+    return printed.err
+
+
+def test_backbones_lists_every_architecture_and_class(capsys, monkeypatch):
+    monkeypatch.setattr(cli, "Console", lambda: Console(width=400))
+    assert cli.main(["backbones"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for model_type, row in BACKBONES.items():
+        (line,) = [line for line in lines if model_type in line.split()]
+        for name in head_classes(model_type, row).values():
+            assert name in line
+
+
+def test_version_from_the_module():
+    call = [sys.executable, "-m", "holdover", "--version"]
+    done = subprocess.run(call, capture_output=True, text=True, check=True)
+    assert done.stdout == f"holdover {holdover.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["backbones", "--help"]])
+def test_help(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    assert stop.value.code == 0
+    assert "usage: holdover" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "required: VERB"),
+        (["dream"], "'dream'"),
+        (["demo", "--steps", "many"], "--steps"),
+        (["demo", "--walk"], "--walk"),
+    ],
+)
+def test_what_cannot_be_parsed(arguments, said, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    assert stop.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_demo_refuses_a_missing_text(tmp_path, capsys):
+    said = refusal(capsys, "demo", "--text", str(tmp_path / "none.txt"))
+    assert "no text file" in said and "none.txt" in said
+
+
+@pytest.mark.parametrize(("content", "said"), [("", "empty"), ("short " * 10, "only 60 bytes")])
+def test_demo_says_how_long_a_text_must_be(content, said, tmp_path, capsys):
+    path = tmp_path / "novel.txt"
+    path.write_text(content)
+    sentence = refusal(capsys, "demo", "--text", str(path))
+    assert said in sentence and f"{holdover.demo.SHORTEST:,} bytes" in sentence
+
+
+@pytest.mark.parametrize("option", [("--steps", "0"), ("--seed", "-1"), ("--seed", str(2**32))])
+def test_demo_refuses_numbers_out_of_range(option, capsys):
+    assert " ".join(option) in refusal(capsys, "demo", *option)
+
+
+def test_demo_refuses_a_folder_it_cannot_make_before_it_trains(tmp_path, capsys):
+    (tmp_path / "file").write_text("in the way")
+    assert "--output" in refusal(capsys, "demo", "--output", str(tmp_path / "file" / "demo"))
+
+
+def test_interrupted(monkeypatch, capsys):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "show_backbones", interrupt)
+    assert cli.main(["backbones"]) == 130
+    assert capsys.readouterr().err == "holdover: interrupted.\n"
+
+
+def test_other_failures_keep_their_traceback(monkeypatch):
+    def fail():
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(cli, "show_backbones", fail)
+    with pytest.raises(RuntimeError, match="a defect"):
+        cli.main(["backbones"])
