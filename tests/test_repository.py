@@ -1,6 +1,7 @@
 """The house is as it is drawn: import directions, public names, README and design run and match."""
 
 import ast
+import json
 import re
 import shutil
 from pathlib import Path
@@ -144,6 +145,28 @@ def test_the_readmes_speed_table_is_the_records():
     text = (ROOT / "README.md").read_text()
     shown = re.search(r"<!-- speed:begin -->\n(.*?)<!-- speed:end -->", text, re.S).group(1).strip()
     assert shown == speed.report(ROOT / "results" / "speed")
+
+
+def test_the_readmes_demo_table_is_the_record():
+    record = json.loads((ROOT / "results" / "demo" / "demo.json").read_text())
+    lines = [
+        "| twin | perplexity a byte | difference to plain | state zeroed | another part's state |",
+        "|---|---|---|---|---|",
+    ]
+    for name, twin in record["twins"].items():
+        own, least, most = twin["perplexity"]
+        cells = [name, f"{own:.3f} [{least:.3f}, {most:.3f}]", "", "", ""]
+        if name != "plain":
+            mean, low, high = twin["difference_to_plain"]
+            cells[2:] = [
+                f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]",
+                f"{twin['zeroed'][0]:.3f}",
+                f"{twin['other'][0]:.3f}",
+            ]
+        lines.append(f"| {' | '.join(cells)} |")
+    text = (ROOT / "README.md").read_text()
+    shown = re.search(r"<!-- demo:begin -->\n(.*?)<!-- demo:end -->", text, re.S).group(1).strip()
+    assert shown == "\n".join(lines)
 
 
 def test_no_machine_paths_or_hosts_are_committed():
