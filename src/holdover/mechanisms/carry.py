@@ -106,5 +106,13 @@ def feed_forward(
     return nn.Sequential(*layers, nn.Linear(inputs, outputs))
 
 
+def with_start(start: Tensor, carried: Tensor | None, present: Tensor | None, batch: int) -> Tensor:
+    """What is carried [B, m, k], and a learned start [m, k] in rows that have no past."""
+    begin = start.expand(batch, -1, -1)
+    if carried is None or present is None:
+        return begin if carried is None else carried
+    return torch.where(expand_present(present, carried), carried, begin)
+
+
 def expand_present(present: Tensor, like: Tensor) -> Tensor:
     return present.reshape(-1, *[1] * (like.ndim - 1))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import RecurrenceConfig
-from .carry import Carry, Reading, Shape, Tensors, Trace, expand_present, feed_forward
+from .carry import Carry, Reading, Shape, Tensors, Trace, feed_forward, with_start
 from .pool import POOLS
 
 
@@ -59,10 +59,8 @@ class PooledCarry(Carry):
 
     def read(self, tensors: Tensors | None, present: Tensor | None, batch: int) -> Reading:
         if self.settings.start == "learned":
-            start = self.start.expand(batch, -1, -1)
-            summary = start if tensors is None else tensors["summary"]
-            if tensors is not None and present is not None:
-                summary = torch.where(expand_present(present, summary), summary, start)
+            carried = None if tensors is None else tensors["summary"]
+            summary = with_start(self.start, carried, present, batch)
             return Reading(rows=self.map(summary))
         if tensors is None:
             return Reading()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import RecurrenceConfig
-from .carry import Carry, Reading, Shape, Tensors, Trace, expand_present, feed_forward
+from .carry import Carry, Reading, Shape, Tensors, Trace, feed_forward, with_start
 
 WRITE_EMBEDDING_SCALE = 0.02
 
@@ -39,10 +39,8 @@ class TokenCarry(Carry):
     def read(self, tensors: Tensors | None, present: Tensor | None, batch: int) -> Reading:
         suffix = self.write_embeddings.expand(batch, -1, -1)
         if self.settings.start == "learned":
-            start = self.start.expand(batch, -1, -1)
-            memory = start if tensors is None else tensors["memory"]
-            if tensors is not None and present is not None:
-                memory = torch.where(expand_present(present, memory), memory, start)
+            carried = None if tensors is None else tensors["memory"]
+            memory = with_start(self.start, carried, present, batch)
             return Reading(prefix=self.map(memory), suffix=suffix)
         if tensors is None:
             # The read positions stay, hidden, so that tokens sit at the same places in all windows.
