@@ -26,6 +26,25 @@ def cross_entropy_sum(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(flat, targets.reshape(-1), ignore_index=IGNORED, reduction="sum")
 
 
+def nll(logits: Tensor, targets: Tensor) -> Tensor:
+    """-log p of each position's target, zero where nothing is scored; shaped as the targets."""
+    precision = torch.promote_types(logits.dtype, torch.float32)
+    flat = logits.reshape(-1, logits.shape[-1]).to(precision)
+    each = F.cross_entropy(flat, targets.reshape(-1), ignore_index=IGNORED, reduction="none")
+    return each.reshape(targets.shape)
+
+
+@torch.no_grad()
+def linear_nll(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+    """nll(hidden @ weight.T + bias, targets), never holding more than a slice of logits."""
+    flat, wanted = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
+    parts = [
+        nll(F.linear(flat[start : start + SLICE], weight, bias), wanted[start : start + SLICE])
+        for start in range(0, flat.shape[0], SLICE)
+    ]
+    return torch.cat(parts).reshape(targets.shape)
+
+
 def linear_cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor
 ) -> Tensor:

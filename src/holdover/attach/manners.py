@@ -9,7 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..config import RecurrenceConfig
+from ..mechanisms import Carry
 from ..state import State
+from .checks import check_fit
 
 # Values of each weight that enter the fingerprint of a model.
 FINGERPRINT = 65536
@@ -29,8 +32,10 @@ class Manners:
     """Mixed into RecurrentModel."""
 
     backbone: Any
-    recurrence: nn.Module
-    settings: Any
+    recurrence: Carry
+    settings: RecurrenceConfig
+    seams: Any
+    row: Any
     enabled: bool
     recompute: str
     training: bool
@@ -48,6 +53,31 @@ class Manners:
         finally:
             self.enabled = before
 
+    @contextmanager
+    def reading(self, *, window: int | None = None, overlap: int | None = None) -> Iterator[None]:
+        """Inside, windows are cut otherwise than the model was made for.
+
+        At an overlap that it was not trained with, a pooled state leaves out the positions that the
+        next window reads again: what it then holds is what it held in training.
+        """
+        before = self.settings
+        changed = before.replace(
+            window=before.window if window is None else window,
+            overlap=before.overlap if overlap is None else overlap,
+        )
+        if changed.overlap != before.overlap and "pool_positions" in self.recurrence.uses:
+            changed = changed.replace(pool_positions="non_overlap")
+        check_fit(changed, self.backbone, self.row, len(self.seams.layers), self.recurrence)
+        self._read_as(changed)
+        try:
+            yield
+        finally:
+            self._read_as(before)
+
+    def _read_as(self, settings: RecurrenceConfig) -> None:
+        self.settings = settings
+        self.recurrence.settings = settings
+
     def _stock(self, input_ids: Tensor, state: State | None = None, **arguments: Any) -> Any:
         """The stock model's own answer."""
         if state is not None:
@@ -61,11 +91,13 @@ class Manners:
     def compile_step(self, **options: Any) -> None:
         """Compile the step (and the lower layers) with torch.compile, without graph breaks.
 
-        Full windows run compiled; padded ones and the short last ones run as they are.
+        Windows of full width run compiled (padded ones in a form of their own); others as they are.
 
         Compile the step, not the model: the loop over windows would be unrolled into one graph.
         """
         options = {"fullgraph": True, "dynamic": False, **options}
+        # With and without a past, padding and gradients: more forms than torch expects of a function.
+        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 32)
         self._compiled.step = torch.compile(self._step, **options)
         self._compiled.lower = torch.compile(self._run_lower, **options)
 

@@ -4,7 +4,7 @@
 * The stock model stays whole under `backbone`; everything that was added is under `recurrence`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -90,11 +90,12 @@ class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         state: State | None = None,
         *,
+        windows: Sequence[Window] | None = None,
         token_type_ids: Tensor | None = None,
         document_starts: Tensor | None = None,
         start_positions: Tensor | None = None,
@@ -107,7 +108,7 @@ class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
         return_dict: bool | None = None,
         **others: Any,
     ) -> Any:
-        """Read texts [B, N] of any length.
+        """Read texts [B, N] of any length, or windows that were cut before (holdover.data).
 
         labels: as the stock head takes them (next-token heads shift them themselves); shift_labels:
         already shifted, one for each position's output. document_starts [B, N]: true where a new
@@ -116,6 +117,10 @@ class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
         Others: shift_labels, as transformers takes them (named in the signature, Trainer would wait for
         them beside the labels); while the recurrence is disabled, whatever the stock model takes.
         """
+        if windows is not None:
+            return self._read_windows(windows, state, num_items_in_batch, recompute, horizon)
+        if input_ids is None:
+            raise TypeError("A model reads input_ids, or windows: give one of them.")
         if not self.enabled:
             return self._stock(
                 input_ids,
@@ -148,7 +153,7 @@ class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
             logits=(targets is None or not lm) if return_logits is None else return_logits,
             hidden_states=bool(output_hidden_states),
         )
-        outputs, state = self._unroll(texts, state, wanted, mode, horizon)
+        outputs, state = self._unroll_texts(texts, state, wanted, mode, horizon)
         result = RecurrentOutput(state=state)
         if self.task == "question-answering":
             join_spans(result, texts, outputs, start_positions, end_positions)
@@ -184,7 +189,7 @@ class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
         texts = self._lay_out(
             input_ids, attention_mask, None, state, token_type_ids, document_starts
         )
-        outputs, _ = self._unroll(texts, state, Wanted("bare"), self.recompute, None)
+        outputs, _ = self._unroll_texts(texts, state, Wanted("bare"), self.recompute, None)
         return texts.join([output["last_hidden_state"] for output in outputs])
 
     def open_window(self, state: State | None = None, *, rows: int = 1) -> OpenWindow:
@@ -235,8 +240,44 @@ class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
             starts=None if starts is None else starts.bool(),
         )
 
-    def _unroll(
+    def _read_windows(
+        self,
+        windows: Sequence[Window],
+        state: State | None,
+        count: Tensor | int | None,
+        recompute: Literal["none", "window", "auto"] | None,
+        horizon: int | None,
+    ) -> RecurrentOutput:
+        """The loss of windows that bring their targets, and the state behind them.
+
+        No value is looked at, so that nothing waits for the device: whoever cuts windows checks ids
+        once for all of them, and whoever trains looks at losses when they have arrived.
+        """
+        outputs, state = self._unroll(
+            list(windows), state, Wanted(self.task), recompute or self.recompute, horizon
+        )
+        total = torch.stack([output["loss"] for output in outputs]).sum()
+        if count is None:
+            scored = [(w.targets != IGNORED).sum() for w in windows if w.targets is not None]
+            count = torch.stack(scored).sum().clamp(min=1)
+        loss = total / count
+        if torch.is_grad_enabled():
+            loss = self._touch_added(loss)
+        return RecurrentOutput(loss=loss, state=replace(state, owner=self.owner()))
+
+    def _unroll_texts(
         self, texts: Texts, state: State | None, wanted: Wanted, mode: Any, horizon: int | None
+    ) -> tuple[list[dict[str, Any]], State]:
+        outputs, state = self._unroll(texts.windows, state, wanted, mode, horizon)
+        return outputs, replace(state, tail=texts.last(self.settings.overlap), owner=self.owner())
+
+    def _unroll(
+        self,
+        windows: list[Window],
+        state: State | None,
+        wanted: Wanted,
+        mode: Any,
+        horizon: int | None,
     ) -> tuple[list[dict[str, Any]], State]:
         rule = Recompute(
             mode,
@@ -247,14 +288,14 @@ class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
         )
         step = partial(self.step, wanted=wanted)
         outputs = []
-        with self._prepared(texts.windows, mode, wanted) as windows:
+        with self._prepared(windows, mode, wanted) as ready:
             for output, reached in unroll(
-                step, windows, state, horizon=horizon or self.horizon, recompute=rule
+                step, ready, state, horizon=horizon or self.horizon, recompute=rule
             ):
                 outputs.append(output)
                 state = reached
         assert state is not None
-        return outputs, replace(state, tail=texts.last(self.settings.overlap), owner=self.owner())
+        return outputs, state
 
     @contextmanager
     def _prepared(self, windows: list[Window], mode: str, wanted: Wanted) -> Iterator[list[Window]]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..backbones import Row, Seams, Task, linear_head
 from ..config import RecurrenceConfig
-from ..loss import cross_entropy_sum, linear_cross_entropy
+from ..loss import cross_entropy_sum, linear_cross_entropy, linear_nll, nll
 from ..mechanisms import Carry, Reading
 from ..mechanisms.carry import Trace, expand_present
 from ..state import State
@@ -27,6 +27,8 @@ class Wanted:
     task: Task
     logits: bool = False
     hidden_states: bool = False
+    # [B, T] -log p of each position's target in place of their sum; without a gradient.
+    nll: bool = False
     # Compute the loss's gradient on the way, so that no logits wait for backward. For a recomputed
     # window that is work done twice: its logits live only inside its backward anyway.
     fused_loss: bool = True
@@ -51,17 +53,10 @@ class Stepping:
         carried = None if state is None else dict(state.tensors)
         present = None if state is None else state.present
         run = self._step
-        full = window.mask is None and window.input_ids.shape[1] == self.settings.window
-        if self._compiled.step is not None and full:
+        if self._compiled.step is not None and window.input_ids.shape[1] == self.settings.window:
             # Other windows come in too many shapes to compile each.
             run = self._compiled.step
-            # Copies, so that their strides do not tell how long the text was.
-            window = replace(
-                window,
-                input_ids=_contiguous(window.input_ids),
-                targets=_contiguous(window.targets),
-                token_type_ids=_contiguous(window.token_type_ids),
-            )
+            window = _as_compiled(window, present)
         output, tensors, now_present = run(window, carried, present, wanted)
         if self.settings.detach_state:
             tensors = {name: tensor.detach() for name, tensor in tensors.items()}
@@ -114,7 +109,8 @@ class Stepping:
     def _run(self, window: Window, wanted: Wanted) -> dict[str, Any]:
         """Run the stock model on a window and reduce what it says."""
         inputs: dict[str, Any] = {"input_ids": window.input_ids}
-        if window.mask is not None:
+        if window.mask is not None and not self.row.causal:
+            # Padding stands behind the tokens: what reads left to right never sees it.
             inputs["attention_mask"] = window.mask.long()
         if window.token_type_ids is not None:
             inputs["token_type_ids"] = window.token_type_ids
@@ -151,9 +147,14 @@ class Stepping:
         hidden: Tensor | None,
     ) -> None:
         """Logits and loss of heads that label tokens."""
+        if wanted.nll and not wanted.logits and head is not None and hidden is not None:
+            assert window.targets is not None
+            output["nll"] = linear_nll(hidden, head.weight, head.bias, window.targets)
+            return
         if (
             window.targets is not None
             and wanted.fused_loss
+            and not wanted.nll
             and head is not None
             and hidden is not None
         ):
@@ -166,7 +167,10 @@ class Stepping:
             logits = head(hidden)
         if wanted.logits:
             output["logits"] = logits
-        if window.targets is not None and "loss" not in output:
+        if wanted.nll:
+            assert window.targets is not None
+            output["nll"] = nll(logits, window.targets)
+        elif window.targets is not None and "loss" not in output:
             output["loss"] = cross_entropy_sum(logits, window.targets)
 
     def _sequence_vector(self, window: Window) -> Tensor:
@@ -201,6 +205,21 @@ class Stepping:
             self.seams.close()
         assert reached is not None
         return reached, trace.partial
+
+
+def _as_compiled(window: Window, present: Tensor | None) -> Window:
+    """The window in one of the few forms that are compiled."""
+    mask = window.mask
+    if mask is None and present is not None:
+        mask = torch.ones_like(window.input_ids, dtype=torch.bool)
+    return replace(
+        window,
+        # Copies, so that their strides do not tell how long the text was.
+        input_ids=_contiguous(window.input_ids),
+        targets=_contiguous(window.targets),
+        token_type_ids=_contiguous(window.token_type_ids),
+        mask=_contiguous(mask),
+    )
 
 
 def _contiguous(ids: Any) -> Any:

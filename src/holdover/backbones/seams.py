@@ -192,7 +192,7 @@ class Seams:
     def _mask_with_memory(self, tokens: Tensor) -> Tensor | None:
         reading, window = self.reading, self.window
         assert reading is not None and window is not None and reading.prefix is not None
-        if window.mask is None and reading.visible is None:
+        if reading.visible is None and (window.mask is None or self.row.causal):
             return None
         batch, length = tokens.shape[:2]
         seen = torch.ones(
@@ -230,7 +230,7 @@ class Seams:
     def _unmasked(self, index: int) -> bool:
         """Whether plain causal attention without a mask is right for this layer and window."""
         assert self.window is not None and self.reading is not None
-        if self.window.mask is not None or self.past:
+        if self.past:
             return False
         if self.reading.prefix is not None and self.reading.visible is not None:
             return False
