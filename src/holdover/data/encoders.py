@@ -1,0 +1,247 @@
+"""Encoders: bytes as they are, or a fast Hugging Face tokenizer.
+
+* Documents are encoded in pieces, and the pieces are exactly what encoding the whole would give.
+* No special tokens are added: whether documents begin with one is the cache's business.
+* The ids of byte-level tokenizers are decoded to exact bytes, also where a character is cut.
+* Transformers makes an empty tokenizer out of a folder that has only a model: that is refused here.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..state import write_atomically
+from .document import Document
+from .seams import CHUNK, encode_in_windows
+from .text import TextCounter, and_an_end, characters
+
+OWN_FILE = "holdover_tokenizer.json"
+TOKENIZER_FILES = re.compile(r"tokenizer.*|vocab.*|merges\.txt|.*\.model|.*\.tiktoken")
+# ids, which of them are predicted (None: all), what the text counts.
+Piece = tuple[np.ndarray, np.ndarray | None, dict[str, int]]
+
+
+class ByteEncoder:
+    """Ids are the bytes; nothing is ever refused."""
+
+    name = "bytes"
+    vocabulary = 256
+    bos: int | None = None
+
+    def fingerprint(self) -> str:
+        return hashlib.sha256(b"bytes").hexdigest()
+
+    def encode_document(self, document: Document, errors: str = "strict") -> Iterator[Piece]:
+        counter = TextCounter()
+        position = 0  # of the next character
+        for piece in and_an_end(document.read()):
+            ids = np.frombuffer(piece, dtype=np.uint8)
+            counter.add(piece, final=not piece)
+            scored = None
+            if document.scored is not None:
+                # A byte belongs to the character that it begins or continues.
+                begun = position + np.cumsum((ids & 0xC0) != 0x80)
+                position = int(begun[-1]) if len(begun) else position
+                scored = overlapping(begun - 1, begun, document.scored)
+            yield ids, scored, counter.take()
+
+    def decode(self, ids: Sequence[int]) -> bytes:
+        return bytes(ids)
+
+    def save(self, folder: str | Path) -> None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        write_atomically(Path(folder) / OWN_FILE, json.dumps({"kind": "bytes"}).encode() + b"\n")
+
+    def starts_word(self) -> np.ndarray:
+        return np.array([bytes([value]).isspace() for value in range(256)])
+
+    def ends_word(self) -> np.ndarray:
+        return self.starts_word()
+
+    def blank(self) -> np.ndarray:
+        return self.starts_word()
+
+
+class HFEncoder:
+    """A fast tokenizer of transformers."""
+
+    def __init__(self, tokenizer: Any, name: str, chunk: int = CHUNK) -> None:
+        from tokenizers import Tokenizer
+
+        if not getattr(tokenizer, "is_fast", False):
+            raise ValueError(
+                f"The tokenizer {name} is a slow one ({type(tokenizer).__name__}): a fast tokenizer "
+                "(tokenizer.json) is needed, it alone says which characters a token stands for."
+            )
+        self.name = name
+        self.tokenizer = tokenizer
+        self.bos: int | None = tokenizer.bos_token_id
+        self._chunk = chunk
+        self._description = tokenizer.backend_tokenizer.to_str()
+        # A copy of its own: settings of a caller's tokenizer are not touched, and without the last
+        # step the offsets of a token cover its white space too.
+        self._backend = Tokenizer.from_str(self._description)
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        self._backend.post_processor = None
+        self.vocabulary = (
+            max(self._backend.get_vocab(with_added_tokens=True).values(), default=0) + 1
+        )
+
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self._description.encode()).hexdigest()
+
+    def encode_document(self, document: Document, errors: str = "strict") -> Iterator[Piece]:
+        counter = TextCounter()
+
+        def texts() -> Iterator[str]:
+            for text, size in characters(document.name, document.read(), errors):
+                counter.add_characters(text, size)
+                yield text
+
+        for ids, starts, stops in encode_in_windows(texts(), self._encode, self._chunk):
+            scored = None
+            if document.scored is not None:
+                scored = overlapping(starts, stops, document.scored)
+            yield ids, scored, counter.take()
+
+    def decode(self, ids: Sequence[int]) -> bytes:
+        if self._byte_level:
+            return b"".join(self._texts[number] for number in ids)
+        return self.tokenizer.decode(
+            list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
+        ).encode()
+
+    def save(self, folder: str | Path) -> None:
+        self.tokenizer.save_pretrained(str(folder))
+
+    def starts_word(self) -> np.ndarray:
+        return np.array([_text(token)[:1].isspace() for token in self._texts])
+
+    def ends_word(self) -> np.ndarray:
+        return np.array([_text(token)[-1:].isspace() for token in self._texts])
+
+    def blank(self) -> np.ndarray:
+        return np.array([_text(token).isspace() for token in self._texts])
+
+    def _encode(self, texts: list[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        found = self._backend.encode_batch(texts, add_special_tokens=False)
+        return [(encoding.ids, encoding.offsets) for encoding in found]
+
+    @cached_property
+    def _decoders(self) -> dict[str, dict[str, Any]]:
+        """The steps of decoding by their type."""
+        decoder: dict[str, Any] = json.loads(self._description)["decoder"] or {"type": "none"}
+        steps: list[dict[str, Any]] = decoder.get("decoders", [decoder])
+        return {step["type"]: step for step in steps}
+
+    @property
+    def _byte_level(self) -> bool:
+        return "ByteLevel" in self._decoders
+
+    @cached_property
+    def _texts(self) -> list[bytes]:
+        """What every id stands for inside a text."""
+        texts = [b""] * self.vocabulary
+        for token, number in self._backend.get_vocab(with_added_tokens=False).items():
+            texts[number] = self._token_text(token)
+        for number, added in self._backend.get_added_tokens_decoder().items():
+            texts[number] = added.content.encode()
+        return texts
+
+    def _token_text(self, token: str) -> bytes:
+        if self._byte_level:
+            return b"".join(BYTE_OF.get(character) or character.encode() for character in token)
+        if "WordPiece" in self._decoders:
+            prefix = self._decoders["WordPiece"]["prefix"]
+            return (
+                token.removeprefix(prefix).encode()
+                if token.startswith(prefix)
+                else (b" " + token.encode())
+            )
+        fallback = re.fullmatch(r"<0x([0-9A-F]{2})>", token)
+        if fallback and "ByteFallback" in self._decoders:
+            return bytes.fromhex(fallback[1])
+        return token.replace("▁", " ").encode()
+
+
+def open_encoder(name_or_dir: str | Path) -> ByteEncoder | HFEncoder:
+    """`bytes`, a folder with a tokenizer, or a tokenizer's name on the hub."""
+    name, folder = str(name_or_dir), Path(name_or_dir)
+    if name == "bytes":
+        return ByteEncoder()
+    if folder.is_dir():
+        if (folder / OWN_FILE).is_file():
+            return _open_own(folder / OWN_FILE)
+        if not any(TOKENIZER_FILES.fullmatch(path.name) for path in folder.iterdir()):
+            raise ValueError(
+                f"The folder {name} has no tokenizer: say which one to use with --tokenizer, for "
+                "example --tokenizer bytes."
+            )
+    elif folder.exists() or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
+        raise ValueError(
+            f"There is no folder {name} with a tokenizer: give a folder, a name on the hub, or the "
+            "word bytes."
+        )
+    return HFEncoder(_load(name), folder.resolve().name if folder.is_dir() else name)
+
+
+def _open_own(path: Path) -> ByteEncoder:
+    try:
+        kind = json.loads(path.read_bytes())["kind"]
+    except (ValueError, TypeError, KeyError):
+        kind = None
+    if kind != "bytes":
+        raise ValueError(
+            f"{path} does not name a kind of tokenizer that is known here: "
+            '{"kind": "bytes"} was expected.'
+        )
+    return ByteEncoder()
+
+
+def _load(name: str) -> Any:
+    import transformers
+
+    try:
+        return transformers.AutoTokenizer.from_pretrained(name)
+    # Missing packages, damaged files, no network: many kinds, all of them mean "not this one".
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(" .:")
+        raise ValueError(
+            f"The tokenizer {name} could not be loaded ({reason}): give a folder or a name on the "
+            "hub that has one, or --tokenizer bytes."
+        ) from error
+
+
+def overlapping(
+    starts: np.ndarray, stops: np.ndarray, ranges: Sequence[tuple[int, int]]
+) -> np.ndarray:
+    """[N] bool: start..stop shares a character with one of the ranges."""
+    # A token without characters of its own (a prefix) goes with the character it stands before.
+    stops = np.maximum(stops, starts + 1)
+    found = np.zeros(len(starts), dtype=bool)
+    for start, stop in ranges:
+        found |= (starts < stop) & (stops > start)
+    return found
+
+
+def _text(token: bytes) -> str:
+    return token.decode("utf-8", errors="replace")
+
+
+def _byte_of() -> dict[str, bytes]:
+    """The characters that byte-level tokenizers write for bytes: printable ones are themselves."""
+    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    others = [value for value in range(256) if value not in printable]
+    written = {chr(value): value for value in printable}
+    written |= {chr(256 + number): value for number, value in enumerate(others)}
+    return {character: bytes([value]) for character, value in written.items()}
+
+
+BYTE_OF = _byte_of()

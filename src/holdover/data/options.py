@@ -1,0 +1,29 @@
+"""Which text is read, and how: the settings that training and evaluation share."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    data: str = ""
+    """Text file, folder of texts, JSONL file, name of a corpus (wikitext-2, wikitext-103, pg19, enwik8,
+    text8), ORG/NAME or ORG/NAME:CONFIG of a Hugging Face dataset, or recall (synthetic)."""
+    data_dir: Path | None = None
+    """Folder that holds the named corpora; without it the environment's HOLDOVER_DATA."""
+    cache_dir: Path | None = None
+    """Folder for tokenised text; without it the environment's HOLDOVER_CACHE, or ~/.cache/holdover."""
+    tokenizer: str | None = None
+    """Name or folder of a tokenizer, or the word bytes; none takes the model's own."""
+    text_field: str = "text"
+    """Field of JSONL lines and of dataset rows that holds the text."""
+    new_document: str | None = None
+    """Regular expression: a line of a text file that matches begins a new document."""
+    errors: Literal["strict", "replace"] = "strict"
+    """What to do with bytes that are no UTF-8: stop and say where, or replace them and go on."""
+    bos: bool = False
+    """Put the tokenizer's beginning-of-text token before every document, which is then predicted from
+    its first token on."""
+    held_out: float = 0.1
+    """Share of a text without splits of its own, its end, that is kept for validation and test."""

@@ -1,0 +1,54 @@
+"""Batches made ready in the background and put on the device ahead of their use."""
+
+import threading
+from collections.abc import Generator, Iterable
+from queue import Empty, Full, Queue
+from typing import Any
+
+import torch
+
+from .walk import Batch
+
+# Seconds after which a waiting thread looks whether it is still wanted.
+PATIENCE = 0.2
+
+
+def prefetch(batches: Iterable[Batch], device: torch.device, depth: int = 3) -> Generator[Batch]:
+    """The same batches on a device; the next `depth` are cut while one is used."""
+    queue: Queue[Any] = Queue(maxsize=depth)
+    stopped = threading.Event()
+
+    def put(item: Any) -> None:
+        while not stopped.is_set():
+            try:
+                queue.put(item, timeout=PATIENCE)
+                return
+            except Full:
+                continue
+
+    def work() -> None:
+        try:
+            for batch in batches:
+                put(batch.pinned() if device.type == "cuda" else batch)
+                if stopped.is_set():
+                    return
+            put(None)
+        except BaseException as error:  # raised again where the batch was expected
+            put(error)
+
+    thread = threading.Thread(target=work, name="holdover-prefetch", daemon=True)
+    thread.start()
+    try:
+        while True:
+            try:
+                item = queue.get(timeout=PATIENCE)
+            except Empty:
+                continue
+            if item is None:
+                return
+            if isinstance(item, BaseException):
+                raise item
+            yield item.to(device)
+    finally:
+        stopped.set()
+        thread.join()

@@ -1,0 +1,71 @@
+"""The text of a split, tokenised: a corpus's own split, or a part of a text that has none."""
+
+from typing import Any, Literal
+
+from rich.console import Console
+
+from .cache import tokenise
+from .options import TextOptions
+from .sources import open_source
+from .synthetic import Recall
+from .tokens import Encoder, Tokens
+
+# Held-out ends begin with a document where there are at least so many of them.
+MANY_DOCUMENTS = 20
+
+
+def read_text(
+    options: TextOptions,
+    encoder: Encoder,
+    split: Literal["train", "valid", "test", "all"],
+    *,
+    window: int,
+    data: str | None = None,
+    console: Console | None = None,
+) -> Tokens:
+    """The tokens of a split of `data` (else of the options' own).
+
+    A text without splits has a part to train on, its held-out end (valid), and is else read whole.
+    """
+    spec = data or options.data
+    source: Any
+    if spec == Recall.name:
+        source = Recall(split, window)
+    else:
+        source = open_source(
+            spec,
+            "train" if split == "all" else split,
+            data_dir=options.data_dir,
+            text_field=options.text_field,
+            new_document=options.new_document,
+            errors=options.errors,
+        )
+    if source.has_splits and split == "all" and spec != Recall.name:
+        raise ValueError(f"{spec} has splits of its own: choose one of train, valid and test.")
+    tokens = tokenise(
+        source,
+        encoder,
+        cache_dir=options.cache_dir,
+        bos=options.bos,
+        errors=options.errors,
+        console=console,
+    )
+    if source.has_splits or split in ("all", "test"):
+        return tokens
+    return held_out(tokens, options.held_out, train=split == "train")
+
+
+def held_out(tokens: Tokens, share: float, train: bool) -> Tokens:
+    """The text without its end, or its end alone."""
+    cut = round(len(tokens) * (1 - share))
+    if tokens.documents >= MANY_DOCUMENTS:
+        cut = min(tokens.bounds[1:-1].tolist(), key=lambda bound: abs(bound - cut))
+    part = tokens.part(0, cut) if train else tokens.part(cut, len(tokens))
+    which = "all but its end" if train else "its end"
+    if len(part) < 2:
+        raise ValueError(
+            f"The text has {len(tokens)} tokens, and {which} (held_out={share}) leaves nothing to "
+            "predict: give a longer text, or another one with --validation."
+        )
+    about = {**part.about, "part": f"{which}, {len(part)} of {len(tokens)} tokens"}
+    return Tokens(part.ids, part.bounds, part.counts, part.encoder, part.scored, about)
