@@ -1,0 +1,137 @@
+"""Language models by name: a stock one, one with a recurrence, a run's best, or a random one."""
+
+import difflib
+import json
+from collections.abc import Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.utils import logging as transformers_logging
+
+from ..backbones import BACKBONES
+from ..config import RecurrenceConfig
+from .add_remove import add_recurrence, remove_recurrence
+from .model import RecurrentModel
+from .saving import ADDED_CONFIG
+
+# The link to a run's best checkpoint, and what its checkpoints are called.
+BEST = "best"
+CHECKPOINT = "checkpoint-"
+
+
+def model_folder(name: str) -> str:
+    """The model's own name, or in the folder of a run its best checkpoint (else its last)."""
+    folder = Path(name)
+    if not folder.is_dir() or (folder / "config.json").exists() or (folder / ADDED_CONFIG).exists():
+        return name
+    if (folder / BEST).exists():
+        return str((folder / BEST).resolve())
+    found = numbered(folder)
+    return str(found[-1]) if found else name
+
+
+def numbered(folder: Path) -> list[Path]:
+    """The checkpoints of a run's folder, the newest last."""
+    found = {path.name.removeprefix(CHECKPOINT): path for path in folder.glob(f"{CHECKPOINT}*")}
+    return [found[number] for number in sorted(filter(str.isdigit, found), key=int)]
+
+
+def recurrence_of(name: str) -> dict[str, Any] | None:
+    """The recurrence of a holdover model in a folder; None where it is something else."""
+    folder = Path(model_folder(name))
+    for file in (ADDED_CONFIG, "config.json"):
+        path = folder / file
+        if path.is_file():
+            try:
+                found = json.loads(path.read_text()).get("recurrence")
+            except (json.JSONDecodeError, UnicodeDecodeError, AttributeError) as error:
+                raise ValueError(f"{path} is damaged ({error}): save the model again.") from error
+            if found:
+                return found
+    return None
+
+
+def open_model(
+    name: str, recurrence: RecurrenceConfig | None = None, *, gguf_file: str | None = None
+) -> RecurrentModel:
+    """A language model with a recurrence: its own, or `recurrence` attached to a plain one."""
+    found = recurrence_of(name)
+    folder = model_folder(name)
+    model: Any
+    with quietly(), _refusing(name):
+        if found is None:
+            options = {} if gguf_file is None else {"gguf_file": gguf_file}
+            model = AutoModelForCausalLM.from_pretrained(folder, **options)
+        else:
+            model = RecurrentModel.from_pretrained(folder)
+    # Files may hold half precision; training and comparisons want one that is known.
+    model = model.float()
+    if found is None:
+        return add_recurrence(model, recurrence or RecurrenceConfig(carry="none"))
+    own = RecurrenceConfig.from_dict(found)
+    if recurrence is None or recurrence.state_fields() == own.state_fields():
+        return model
+    if own.carry == "none":
+        return add_recurrence(remove_recurrence(model), recurrence)
+    differing = [
+        f"{key} is {own.state_fields()[key]!r} in the model and {value!r} was asked for"
+        for key, value in recurrence.state_fields().items()
+        if value != own.state_fields()[key]
+    ]
+    raise ValueError(
+        f"{name} was trained with another recurrence: {'; '.join(differing)}. Leave these settings out, "
+        "or start from the base model."
+    )
+
+
+def random_model(
+    name: str, shape: Mapping[str, Any], vocabulary: int, recurrence: RecurrenceConfig, seed: int
+) -> RecurrentModel:
+    """Random weights in the shape of a model, or of a type of models with some settings changed."""
+    with quietly(), _refusing(name):
+        if name in BACKBONES and not Path(name).is_dir():
+            special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+            config = AutoConfig.for_model(name, **{"vocab_size": vocabulary, **special})
+        else:
+            config = AutoConfig.from_pretrained(model_folder(name))
+    for key, value in shape.items():
+        if not hasattr(config, key):
+            near = difflib.get_close_matches(key, list(config.to_dict()), n=3)
+            hint = f"; did you mean {', '.join(near)}?" if near else "."
+            raise ValueError(f"shape: {key!r} is not a setting of {config.model_type} models{hint}")
+        setattr(config, key, value)
+    torch.manual_seed(seed)
+    return add_recurrence(AutoModelForCausalLM.from_config(config), recurrence)
+
+
+@contextmanager
+def quietly():
+    """Without transformers' own bar for what takes a second."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()
+
+
+@contextmanager
+def _refusing(name: str):
+    """Failures of loading, each as one sentence."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise ValueError(
+            f"The weights of {name} are truncated or damaged ({error}): copy or save the model again."
+        ) from error
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        told = " ".join(str(error).split()).split(". ")[0].rstrip(".")
+        raise ValueError(
+            f"The model {name} could not be opened ({told}): give a folder with a saved language model, "
+            "or a name that the Hugging Face hub knows and can be reached for."
+        ) from error

@@ -1,0 +1,302 @@
+"""Settings: a dataclass that is filled from a file, from flags and from KEY=VALUE words.
+
+* A field is written once: its name is the key and the flag, the string below it the help text.
+* A field that is itself a dataclass is a section; its keys are dotted, as in `recurrence.slots`.
+* Strict: an unknown key is refused with its nearest neighbours, a value with what it should have been.
+"""
+
+import argparse
+import ast
+import dataclasses
+import difflib
+import inspect
+import json
+import textwrap
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+Options = TypeVar("Options")
+
+
+@dataclass(frozen=True)
+class Setting:
+    key: str
+    kind: Any  # its annotation
+    default: Any
+    help: str
+
+
+def settings_of(options: type) -> dict[str, Setting]:
+    """All keys of a dataclass, sections included."""
+    hints, helps = get_type_hints(options), _helps(options)
+    found: dict[str, Setting] = {}
+    for field in dataclasses.fields(options):
+        kind = hints[field.name]
+        if dataclasses.is_dataclass(kind):
+            assert isinstance(kind, type)
+            for inner in settings_of(kind).values():
+                key = f"{field.name}.{inner.key}"
+                found[key] = dataclasses.replace(inner, key=key)
+            continue
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        found[field.name] = Setting(field.name, kind, default, helps.get(field.name, ""))
+    return found
+
+
+def add_flags(
+    parser: argparse.ArgumentParser, options: type, aliases: Mapping[str, str] = {}
+) -> None:
+    """A flag for every key, --config, and KEY=VALUE words."""
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="YAML or JSON file of these settings"
+    )
+    parser.add_argument(
+        "overrides", nargs="*", metavar="KEY=VALUE", help="settings that win over file and flags"
+    )
+    short = {key: alias for alias, key in aliases.items()}
+    for setting in settings_of(options).values():
+        names = [f"--{setting.key.replace('_', '-')}"]
+        if setting.key in short:
+            names.insert(0, f"--{short[setting.key]}")
+        shown = (
+            "" if setting.default in (None, "", ()) else f" (default: {_shown(setting.default)})"
+        )
+        about: dict[str, Any] = {
+            "dest": setting.key,
+            "default": argparse.SUPPRESS,
+            "help": (setting.help + shown).replace("%", "%%"),
+        }
+        if setting.kind is bool:
+            parser.add_argument(*names, action=argparse.BooleanOptionalAction, **about)
+        else:
+            parser.add_argument(*names, metavar=_metavar(setting.kind), **about)
+
+
+def check_flags(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> None:
+    """Refuse flags that a verb does not have, naming those that it has."""
+    if not unknown:
+        return
+    flag = unknown[0].partition("=")[0]
+    known = [name for action in parser._actions for name in action.option_strings]
+    near = difflib.get_close_matches(flag, known, n=3)
+    hint = f"did you mean {', '.join(near)}?" if near else f"see {parser.prog} --help."
+    raise ValueError(f"{flag} is not a flag of {parser.prog}; {hint}")
+
+
+def read_settings(
+    options: type[Options],
+    parsed: argparse.Namespace,
+    aliases: Mapping[str, str] = {},
+    defaults: Mapping[str, Any] = {},
+) -> Options:
+    """Defaults, then the file, then flags, then KEY=VALUE words."""
+    known = settings_of(options)
+    flags = {key: value for key, value in vars(parsed).items() if key in known}
+    words = {}
+    for word in parsed.overrides:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise ValueError(
+                f"{word!r} is neither a flag nor KEY=VALUE: write for example recurrence.slots=4."
+            )
+        words[key] = value
+    in_file = {} if parsed.config is None else read_file(parsed.config)
+    return build(options, defaults, in_file, flags, words, aliases=aliases)
+
+
+def build(
+    options: type[Options], *layers: Mapping[str, Any], aliases: Mapping[str, str] = {}
+) -> Options:
+    """The dataclass from dotted or nested keys; later layers win."""
+    known = settings_of(options)
+    chosen: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in _flat(layer, known).items():
+            key = aliases.get(key, key).replace("-", "_")
+            chosen[key] = _convert(_known(key, known, aliases), value)
+    return _construct(options, chosen)
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The settings of a YAML or JSON file."""
+    import yaml
+
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no settings file at {path}.")
+    try:
+        found = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        told = " ".join(str(error).split())
+        raise ValueError(f"{path} is no YAML or JSON that can be read: {told}.") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} must hold settings as KEY: VALUE lines.")
+    return found
+
+
+def as_dict(options: Any) -> dict[str, Any]:
+    """Nested plain values, as they are written to JSON."""
+    return json.loads(json.dumps(dataclasses.asdict(options), default=str))
+
+
+def _flat(
+    layer: Mapping[str, Any], known: Mapping[str, Setting], prefix: str = ""
+) -> dict[str, Any]:
+    flat = {}
+    for key, value in layer.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and name not in known:
+            flat |= _flat(value, known, f"{name}.")
+        else:
+            flat[name] = value
+    return flat
+
+
+def _known(key: str, known: Mapping[str, Setting], aliases: Mapping[str, str]) -> Setting:
+    if key in known:
+        return known[key]
+    names = [*known, *aliases]
+    # The last part alone too: `slot` is near `recurrence.slots`.
+    leaves = {name.rpartition(".")[2]: name for name in names}
+    near = difflib.get_close_matches(key, names, n=3)
+    near += [
+        leaves[leaf] for leaf in difflib.get_close_matches(key.rpartition(".")[2], leaves, n=3)
+    ]
+    told = ", ".join(dict.fromkeys(near)) or "one of " + ", ".join(sorted(known))
+    raise ValueError(f"{key!r} is not a setting; did you mean {told}?")
+
+
+def _convert(setting: Setting, value: Any) -> Any:
+    for kind in _kinds(setting.kind):
+        try:
+            return _as_kind(kind, value)
+        except (ValueError, TypeError):
+            continue
+    raise ValueError(
+        f"{setting.key}={value!r} was given where {_expected(setting.kind)} was expected."
+    )
+
+
+def _kinds(kind: Any) -> list[Any]:
+    return list(get_args(kind)) if get_origin(kind) in (Union, types.UnionType) else [kind]
+
+
+def _as_kind(kind: Any, value: Any) -> Any:
+    if kind is types.NoneType:
+        if value is None or value in ("none", "null", ""):
+            return None
+    elif get_origin(kind) is Literal:
+        if value in get_args(kind):
+            return value
+    elif get_origin(kind) is tuple:
+        parts = value.split(",") if isinstance(value, str) else value
+        parts = [parts] if isinstance(parts, (int, float)) else parts
+        inner = get_args(kind)[0]
+        return tuple(_as_kind(inner, part) for part in parts if part != "")
+    elif kind is bool:
+        words = {True: True, False: False, "true": True, "false": False, "yes": True, "no": False}
+        if isinstance(value, (bool, str)) and value in words:
+            return words[value]
+    elif kind is int:
+        if not isinstance(value, bool) and float(str(value).replace("_", "")).is_integer():
+            return int(float(str(value).replace("_", "")))
+    elif kind is float:
+        if not isinstance(value, bool):
+            return float(value)
+    elif kind is Path:
+        return Path(value).expanduser()
+    elif kind is str:
+        return str(value)
+    elif get_origin(kind) is dict:
+        import yaml
+
+        found = value
+        if isinstance(value, str):
+            found = yaml.safe_load("{" + value.replace("=", ": ") + "}")
+        if isinstance(found, Mapping):
+            return dict(found)
+    raise ValueError
+
+
+def _construct(options: type[Options], chosen: Mapping[str, Any]) -> Options:
+    hints = get_type_hints(options)
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(options):  # pyright: ignore[reportArgumentType]
+        kind = hints[field.name]
+        if dataclasses.is_dataclass(kind):
+            assert isinstance(kind, type)
+            prefix = f"{field.name}."
+            inner = {
+                key.removeprefix(prefix): v for key, v in chosen.items() if key.startswith(prefix)
+            }
+            values[field.name] = _construct(kind, inner)
+        elif field.name in chosen:
+            values[field.name] = chosen[field.name]
+    return options(**values)
+
+
+def _helps(options: type) -> dict[str, str]:
+    """The strings below the fields, of the class and of those it inherits from."""
+    found: dict[str, str] = {}
+    for cls in reversed(options.__mro__):
+        if not dataclasses.is_dataclass(cls):
+            continue
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+        assert isinstance(body, ast.ClassDef)
+        for field, below in zip(body.body, body.body[1:], strict=False):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and isinstance(below, ast.Expr)
+                and isinstance(below.value, ast.Constant)
+            ):
+                found[field.target.id] = " ".join(str(below.value.value).split()).rstrip(".")
+    return found
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ",".join(map(str, value))
+    return f"{value:_}" if isinstance(value, int) and value >= 100_000 else str(value)
+
+
+def _metavar(kind: Any) -> str:
+    names = {
+        int: "N",
+        float: "X",
+        str: "NAME",
+        Path: "PATH",
+        bool: "YES|NO",
+        types.NoneType: "none",
+    }
+    parts = []
+    for one in _kinds(kind):
+        if get_origin(one) is Literal:
+            parts += [str(choice) for choice in get_args(one)]
+        elif get_origin(one) is tuple:
+            parts.append(f"{names[get_args(one)[0]]},...")
+        elif get_origin(one) is dict:
+            parts.append("KEY=VALUE,...")
+        else:
+            parts.append(names[one])
+    return "|".join(part for part in parts if part != "none" or len(parts) == 1)
+
+
+def _expected(kind: Any) -> str:
+    words = {int: "a whole number", float: "a number", str: "a name", Path: "a path"}
+    words |= {bool: "true or false", types.NoneType: "none"}
+    parts = []
+    for one in _kinds(kind):
+        if get_origin(one) is Literal:
+            parts += [repr(choice) for choice in get_args(one)]
+        elif get_origin(one) is tuple:
+            parts.append(f"{words[get_args(one)[0]]} or several with commas between")
+        elif get_origin(one) is dict:
+            parts.append("KEY=VALUE with commas between")
+        else:
+            parts.append(words[one])
+    return " or ".join(parts)
