@@ -1,0 +1,180 @@
+"""What holdover eval shows: progress, one table, sentences about the state, plots."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from . import plots
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+@contextmanager
+def progress(console: Console, label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, elsewhere a line now and then."""
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("windows"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    task = bar.add_task(label, total=total)
+    done, shown = 0, time.monotonic()
+
+    def advance(count: int) -> None:
+        nonlocal done, shown
+        done += count
+        bar.update(task, completed=done)
+        if not console.is_terminal and time.monotonic() - shown > SECONDS_BETWEEN_LINES:
+            shown = time.monotonic()
+            console.print(f"{label}: {done:,} of {total:,} windows", highlight=False)
+
+    with bar:
+        yield advance
+
+
+def show(record: Mapping[str, Any], console: Console) -> None:
+    console.print(table(record))
+    for row in record["rows"]:
+        if row["note"]:
+            console.print(f"overlap {row['overlap']}: {row['note']}.", highlight=False)
+    for row in record["rows"]:
+        if row.get("state"):
+            console.print(
+                f"overlap {row['overlap']}: {state_sentence(row['state'])}", highlight=False
+            )
+
+
+def table(record: Mapping[str, Any]) -> Table:
+    rows, data = record["rows"], record["data"]
+    tokens = rows[0]["counts"]["tokens"]
+    made = Table(
+        title=f"{record['model']['name']} on {data['source']} ({data['split']}): {tokens:,} tokens "
+        f"scored in {data['documents_read']:,} documents",
+        title_justify="left",
+        caption=f"Second lines: 95% intervals over {rows[0]['interval_over']} "
+        f"({rows[0]['units']}). FLOPs are a token's, by the papers' formula; GiB the peak.",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "overlap": lambda row: str(row["overlap"]),
+        "ppl/token": lambda row: _bounded(row, "perplexity_per_token"),
+        "ppl/word": lambda row: _bounded(row, "perplexity_per_word"),
+        "bits/byte": lambda row: _bounded(row, "bits_per_byte"),
+        "bits/char": lambda row: _number(row["bits_per_character"]),
+        "top-1": lambda row: _share(row, "top1_accuracy"),
+        "top-5": lambda row: _share(row, "top5_accuracy"),
+        "FLOPs": lambda row: f"{row['flops_per_token']['formula']:.2e}",
+        "tokens/s": lambda row: f"{row['tokens_per_second']:,.0f}",
+        "GiB": lambda row: f"{row['peak_memory']['bytes'] / 2**30:.1f}",
+    }
+    cells = {name: [cell(row) for row in rows] for name, cell in columns.items()}
+    cells = {name: column for name, column in cells.items() if set(column) != {"-"}}
+    for name in cells:
+        made.add_column(name, justify="right", no_wrap=True)
+    for line in zip(*cells.values(), strict=True):
+        made.add_row(*line)
+    return made
+
+
+def state_sentence(state: Mapping[str, Any]) -> str:
+    """What the intervals say of the state."""
+
+    def told(name: str) -> str:
+        found = state[name]
+        bounds = "" if found["low"] is None else f" [{found['low']:+.4f}, {found['high']:+.4f}]"
+        return f"{found['above_own']:+.4f}{bounds}"
+
+    other = state["other"]
+    verdict = "cannot be told from being ignored"
+    if other["low"] is not None and other["low"] > 0:
+        verdict = "is used"
+    elif other["high"] is not None and other["high"] < 0:
+        verdict = "does harm"
+    return (
+        f"the state {verdict}: on {state['windows']:,} windows, nats a token above its own: "
+        f"zeroed {told('zeroed')}, of {state['other_is']} {told('other')}."
+    )
+
+
+def write_plots(folder: Path, records: Mapping[str, Mapping[str, Any]]) -> list[Path]:
+    """Perplexity against FLOPs, loss by position, and the use of the state, of one or more records."""
+    written: list[Path] = []
+    words = all(row["perplexity_per_word"] for record in records.values() for row in record["rows"])
+    key = "perplexity_per_word" if words else "perplexity_per_token"
+    points = {
+        name: [
+            (
+                row["flops_per_token"]["formula"],
+                row[key],
+                *row["intervals"][key],
+                f"o={row['overlap']}",
+            )
+            for row in record["rows"]
+        ]
+        for name, record in records.items()
+    }
+    measure = "Perplexity per word" if words else "Perplexity per token"
+    written += plots.perplexity_against_flops(folder / "perplexity_flops", points, measure)
+    positions = {
+        f"{name}, overlap {row['overlap']}": np.array(
+            [np.nan if value is None else value for value in row["loss_by_position"]]
+        )
+        for name, record in records.items()
+        for row in record["rows"]
+    }
+    written += plots.loss_by_position(folder / "loss_by_position", positions)
+    for name, record in records.items():
+        for row in record["rows"]:
+            state = row.get("state")
+            if state and state["history"] and state["gradient_norms"]:
+                history = [
+                    (point["windows"], point["above_own"], point["low"], point["high"])
+                    for point in state["history"]
+                ]
+                norms = [(point["distance"], point["norm"]) for point in state["gradient_norms"]]
+                stem = folder / f"state_{_as_file_name(name)}_overlap{row['overlap']}"
+                written += plots.state_use(
+                    stem, history, norms, "Nats a token above those with the whole past"
+                )
+    return written
+
+
+def _as_file_name(name: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in name)
+
+
+def _bounded(row: Mapping[str, Any], name: str) -> str:
+    value = row[name]
+    if value is None:
+        return "-"
+    low, high = row["intervals"].get(name, (None, None))
+    bounds = "" if low is None else f"\n{_number(low)}, {_number(high)}"
+    return f"{_number(value)}{bounds}"
+
+
+def _share(row: Mapping[str, Any], name: str) -> str:
+    return f"{100 * row['next_token'][name]:.1f} %" if "next_token" in row else "-"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    if abs(value) >= 1e6:
+        return f"{value:.2e}"
+    decimals = 3 if abs(value) < 10 else 2 if abs(value) < 1000 else 0
+    return f"{value:,.{decimals}f}"
