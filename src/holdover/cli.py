@@ -12,17 +12,23 @@ from rich.console import Console
 from rich.table import Table
 
 from . import BACKBONES, __version__, demo
+from .attach import recurrence_of
 from .backbones import head_classes
+from .evaluate import EvalOptions, evaluate
+from .settings import add_flags, check_flags, read_settings
+from .train import TrainOptions, train
+from .train.options import ALIASES as TRAIN_ALIASES
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(argv)
+    options, unknown = _parser().parse_known_args(argv)
     try:
+        check_flags(options.verb, unknown)
         options.run(options)
     except KeyboardInterrupt:
         print("holdover: interrupted.", file=sys.stderr)
         return 130
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, FloatingPointError) as error:
         print(f"holdover: {error}", file=sys.stderr)
         return 2
     return 0
@@ -36,12 +42,49 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"holdover {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    _add_train(verbs)
+    _add_eval(verbs)
     _add_demo(verbs)
     about = "list the architectures and the model classes holdover runs"
-    verbs.add_parser("backbones", help=about, description=f"{about.capitalize()}.").set_defaults(
-        run=lambda options: show_backbones()
-    )
+    verb = verbs.add_parser("backbones", help=about, description=f"{about.capitalize()}.")
+    verb.set_defaults(run=lambda options: show_backbones(), verb=verb)
     return parser
+
+
+def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    verb = verbs.add_parser(
+        "train",
+        help="train a language model with a carried state, or its plain twin",
+        description="Train a language model window by window. With --recurrence none the same tokens "
+        "in the same order train the plain twin.",
+        allow_abbrev=False,
+    )
+    verb.add_argument(
+        "--resume", action="store_true", help="continue the run in --output where it stopped"
+    )
+    add_flags(verb, TrainOptions, TRAIN_ALIASES)
+    verb.set_defaults(run=run_train, verb=verb)
+
+
+def run_train(parsed: argparse.Namespace) -> None:
+    chosen = read_settings(TrainOptions, parsed, TRAIN_ALIASES)
+    # A model that has a state already keeps its settings, where no others were asked for.
+    own = recurrence_of(chosen.model)
+    if own is not None and own["carry"] != "none":
+        chosen = read_settings(TrainOptions, parsed, TRAIN_ALIASES, {"recurrence": own})
+    train(chosen, resume=parsed.resume)
+
+
+def _add_eval(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    verb = verbs.add_parser(
+        "eval",
+        help="perplexity, accuracy, cost, and whether the state is used",
+        description="Score a text with a model at one or more overlaps: one table, one JSON record, "
+        "plots.",
+        allow_abbrev=False,
+    )
+    add_flags(verb, EvalOptions)
+    verb.set_defaults(run=lambda parsed: evaluate(read_settings(EvalOptions, parsed)), verb=verb)
 
 
 def _add_demo(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -73,7 +116,8 @@ def _add_demo(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     verb.set_defaults(
         run=lambda options: demo.run(
             getattr(options, "text", None), options.steps, options.seed, options.output
-        )
+        ),
+        verb=verb,
     )
 
 

@@ -1,0 +1,158 @@
+"""Checkpoints: everything a run needs to go on as if it had never stopped.
+
+* A folder `checkpoint-N`, written under another name, synced to disk and renamed when it is whole: a
+  folder of that name is complete, whenever the process was killed.
+* It is also a model: `RecurrentModel.from_pretrained` reads it, its tokenizer lies beside it.
+* Tensors are safetensors, the rest JSON. `best` is a link, replaced in one step.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ..attach import BEST, CHECKPOINT, numbered
+from ..state import State
+
+PARTIAL = ".partial-"
+RUN = "holdover_run.json"
+PROGRESS = "progress.json"
+# Room that must be left beside what checkpoints take.
+MARGIN = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a run had reached."""
+
+    optimizer: dict[str, Tensor]
+    random: dict[str, Tensor]
+    carried: State | None
+    progress: dict[str, Any]
+
+
+class Checkpoints:
+    """The checkpoints of one run's folder."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self.folder = folder
+        self.keep = keep
+
+    def found(self) -> list[Path]:
+        """Complete checkpoints, the newest last."""
+        return numbered(self.folder)
+
+    def save(self, step: int, save_model: Callable[[Path], None], point: Checkpoint) -> Path:
+        """Write checkpoint-`step`; on any failure the earlier ones are as they were."""
+        for left in self.folder.glob(f"{PARTIAL}*"):
+            shutil.rmtree(left)
+        target = self.folder / f"{CHECKPOINT}{step}"
+        if target.exists():
+            return target
+        partial = self.folder / f"{PARTIAL}{target.name}"
+        try:
+            self._check_room()
+            partial.mkdir()
+            save_model(partial)
+            save_file(_for_disk(point.optimizer), partial / "optimizer.safetensors")
+            save_file(_for_disk(point.random), partial / "random.safetensors")
+            if point.carried is not None:
+                point.carried.save(partial / "carried.state")
+            (partial / PROGRESS).write_text(json.dumps(point.progress, indent=2))
+            for path in [*partial.iterdir(), partial]:
+                _sync(path)
+            partial.rename(target)
+            _sync(self.folder)
+        except (OSError, SafetensorError) as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            last = self.found()
+            kept = f"the last whole one is {last[-1].name}" if last else "there is none before it"
+            reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+            raise OSError(
+                f"{target.name} could not be written to {self.folder} ({reason}); {kept}: make room or "
+                "give another --output, and continue with --resume."
+            ) from error
+        return target
+
+    def mark_best(self, step: int) -> None:
+        link = self.folder / f"{PARTIAL}{BEST}"
+        link.unlink(missing_ok=True)
+        link.symlink_to(f"{CHECKPOINT}{step}")
+        os.replace(link, self.folder / BEST)
+
+    def drop_old(self) -> None:
+        """Remove all but the newest and the best."""
+        best = (self.folder / BEST).resolve()
+        for path in self.found()[: -self.keep]:
+            if path.resolve() != best:
+                shutil.rmtree(path)
+
+    def load(self, path: Path) -> Checkpoint:
+        try:
+            carried = path / "carried.state"
+            return Checkpoint(
+                optimizer=load_file(path / "optimizer.safetensors"),
+                random=load_file(path / "random.safetensors"),
+                carried=State.load(carried) if carried.exists() else None,
+                progress=json.loads((path / PROGRESS).read_text()),
+            )
+        except (OSError, SafetensorError, json.JSONDecodeError, ValueError) as error:
+            told = " ".join(str(error).split()).rstrip(".")
+            raise ValueError(
+                f"{path.name} in {path.parent} is truncated or damaged ({told}): remove that folder, "
+                "and --resume goes on from the one before it."
+            ) from error
+
+    def _check_room(self) -> None:
+        """Refuse to begin a checkpoint that the disk cannot hold, judged by the last one."""
+        found = self.found()
+        if found:
+            needed = sum(path.stat().st_size for path in found[-1].iterdir()) + MARGIN
+            free = shutil.disk_usage(self.folder).free
+            if free < needed:
+                raise OSError(f"it needs {needed:,} bytes and the disk has {free:,} left")
+
+
+def check_room_for_run(folder: Path, first: Path, keep: int) -> None:
+    """After the first checkpoint: will those that are kept, the best and the one being written fit?"""
+    size = sum(path.stat().st_size for path in first.iterdir())
+    needed, free = size * (keep + 1) + MARGIN, shutil.disk_usage(folder).free
+    if free < needed:
+        raise OSError(
+            f"The disk of {folder} has {free:,} bytes left and the checkpoints of this run will take "
+            f"{needed:,} more: make room, give another --output, or a smaller --keep."
+        )
+
+
+def random_state() -> dict[str, Tensor]:
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states |= {f"cuda.{n}": s for n, s in enumerate(torch.cuda.get_rng_state_all())}
+    return states
+
+
+def restore_random_state(states: dict[str, Tensor]) -> None:
+    torch.set_rng_state(states["cpu"])
+    devices = [states[key] for key in sorted(states) if key.startswith("cuda.")]
+    if devices and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(devices[: torch.cuda.device_count()])
+
+
+def _for_disk(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

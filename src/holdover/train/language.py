@@ -1,0 +1,67 @@
+"""Language modelling as a task of the loop: contiguous rows of windows, next-token loss."""
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..data.prefetch import prefetch
+from ..data.tokens import Tokens
+from ..data.walk import Batch, Walk, forgetting, training_rows
+from ..evaluate.score import score
+from ..state import State
+from .options import TrainOptions
+
+
+class LanguageModelling:
+    def __init__(
+        self, training: Tokens, validation: Tokens, options: TrainOptions, device: torch.device
+    ) -> None:
+        self.training = training
+        self.validation = validation
+        self.options = options
+        self.device = device
+        # One epoch's rows at a time: they may be long lists.
+        self.walk = lru_cache(maxsize=2)(self._walk)
+
+    def _walk(self, epoch: int) -> Walk:
+        options, recurrence = self.options, self.options.recurrence
+        rows = training_rows(self.training, options.rows, options.seed, epoch)
+        if options.reset_every is not None:
+            rows = forgetting(rows, options.reset_every, recurrence.window, recurrence.overlap)
+        return Walk(
+            self.training,
+            rows,
+            recurrence.window,
+            recurrence.overlap,
+            full_width=options.compile,
+        )
+
+    def batches(self, epoch: int, start: int) -> Iterator[Batch]:
+        return prefetch(self.walk(epoch).batches(self.options.windows, start), self.device)
+
+    def length(self, epoch: int) -> int:
+        return -(-len(self.walk(epoch)) // self.options.windows)
+
+    def tokens(self) -> int:
+        return len(self.training) - self.training.documents
+
+    def loss(
+        self, model: Any, batch: Batch, carried: State | None, count: int
+    ) -> tuple[Tensor, State | None]:
+        output = model(windows=batch.windows(), state=carried, num_items_in_batch=count)
+        return output.loss, output.state
+
+    def validate(self, model: Any) -> dict[str, float]:
+        scores = score(
+            model,
+            self.validation,
+            rows=self.options.rows,
+            reset_every=self.options.reset_every,
+            device=self.device,
+        )
+        loss = scores.mean()
+        return {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}

@@ -1,0 +1,63 @@
+"""The log of a run: one JSON line a step and a validation, always; trackers on request.
+
+* A continued run drops the lines behind its checkpoint: the log reads as if nothing had happened.
+"""
+
+import importlib.util
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ..state import write_atomically
+
+LOG = "log.jsonl"
+# What each tracker is called on the package index.
+PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio"}
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """All whole lines; a last one that a kill cut off is left out."""
+    lines = []
+    for line in path.read_text().splitlines():
+        try:
+            lines.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return lines
+
+
+class Log:
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / LOG
+        self._file: Any = None
+
+    def continue_from(self, step: int) -> None:
+        """Forget what was logged after a step."""
+        kept = [line for line in read_log(self.path) if line["step"] <= step]
+        write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+
+    def write(self, **values: Any) -> None:
+        if self._file is None:
+            self._file = open(self.path, "a")  # noqa: SIM115 - open as long as the run
+        self._file.write(json.dumps(values) + "\n")
+        self._file.flush()
+
+    def sync(self) -> None:
+        """Before a checkpoint: its lines must not be younger than it."""
+        if self._file is not None:
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def check_trackers(names: tuple[str, ...]) -> None:
+    for name in names:
+        if importlib.util.find_spec(PACKAGES[name]) is None:
+            raise ValueError(
+                f"report_to={name} needs the package {PACKAGES[name]}, which is not installed: "
+                f"pip install {PACKAGES[name]}, or leave it out (log.jsonl is always written)."
+            )

@@ -1,0 +1,78 @@
+"""The optimiser: Adam with a learning rate for what was pretrained and one for what was added."""
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+
+from .options import LoopOptions
+
+
+def build_optimizer(model: Any, options: LoopOptions) -> torch.optim.AdamW:
+    """Four groups: base and added weights, matrices (decayed, if at all) and vectors."""
+    added = {id(parameter) for parameter in model.recurrence.parameters()}
+    groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in trained:
+        groups.setdefault((id(parameter) in added, parameter.ndim > 1), []).append(parameter)
+    assert sum(map(len, groups.values())) == len(trained)
+    if not trained:
+        raise ValueError(
+            "Nothing would be trained: the base is frozen and recurrence none adds no weights."
+        )
+    return torch.optim.AdamW(
+        [
+            {
+                "params": parameters,
+                "weight_decay": options.weight_decay if matrices else 0.0,
+                "peak": options.added_learning_rate if is_added else options.learning_rate,
+            }
+            for (is_added, matrices), parameters in sorted(groups.items())
+        ],
+        lr=options.learning_rate,
+        betas=(options.betas[0], options.betas[1]),
+        fused=trained[0].is_cuda,
+    )
+
+
+def rate(step: int, total: int | None, options: LoopOptions) -> float:
+    """Share of the peak learning rate at a step (from 1)."""
+    warm = min(1.0, step / options.warm_up) if options.warm_up else 1.0
+    if options.schedule == "constant":
+        return warm
+    assert total is not None
+    rest = max(total - options.warm_up, 1)
+    done = min(max(step - options.warm_up, 0) / rest, 1.0)
+    fall = 1 - done if options.schedule == "linear" else 0.5 + 0.5 * math.cos(math.pi * done)
+    return warm * fall
+
+
+def set_rate(optimizer: Any, share: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = group["peak"] * share
+
+
+def named_state(model: nn.Module, optimizer: Any) -> dict[str, torch.Tensor]:
+    """The optimiser's tensors under the names of their parameters."""
+    tensors = {}
+    for name, parameter in model.named_parameters():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            tensors[f"{name}/{key}"] = torch.as_tensor(value)
+    return tensors
+
+
+def restore_state(model: nn.Module, optimizer: Any, tensors: dict[str, torch.Tensor]) -> None:
+    by_name: dict[str, dict[str, torch.Tensor]] = {}
+    for key, tensor in tensors.items():
+        name, _, part = key.rpartition("/")
+        by_name.setdefault(name, {})[part] = tensor
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    current = optimizer.state_dict()
+    state, number = {}, 0
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if names[id(parameter)] in by_name:
+                state[number] = by_name[names[id(parameter)]]
+            number += 1
+    optimizer.load_state_dict({"state": state, "param_groups": current["param_groups"]})

@@ -1,0 +1,132 @@
+"""Settings of training: those of the loop, whatever it trains, and those of language models."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from ..config import RecurrenceConfig
+from ..data.options import TextOptions
+
+Tracker = Literal["tensorboard", "wandb", "trackio"]
+# Short names of settings, on the command line and in files.
+ALIASES = {
+    "window": "recurrence.window",
+    "overlap": "recurrence.overlap",
+    "recurrence": "recurrence.carry",
+    "lr": "learning_rate",
+}
+# What may differ between a run and its continuation: when it ends, what it shows, where it runs.
+CHANGEABLE = frozenset(
+    {"epochs", "max_steps", "max_tokens", "max_time", "patience", "save_every", "keep", "log_every"}
+    | {"report_to", "output", "data_dir", "cache_dir"}
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopOptions:
+    output: Path = Path("runs/train")
+    """Folder of the run: checkpoints, log.jsonl, settings."""
+    learning_rate: float = 5e-5
+    """Of the pretrained weights."""
+    added_learning_rate: float = 5e-4
+    """Of the weights that holdover added."""
+    warm_up: int = 100
+    """Steps over which learning rates rise from zero."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Learning rates after the warm-up: constant, or falling to zero at the last step."""
+    betas: tuple[float, ...] = (0.9, 0.999)
+    """Adam's two decay rates."""
+    weight_decay: float = 0.0
+    """Decoupled, on matrices only."""
+    clip: float | None = 1.0
+    """Largest norm of the gradient; none does not clip."""
+    accumulate: int = 1
+    """Batches whose gradients make one step."""
+    epochs: int = 2
+    """Times the whole text is read."""
+    max_steps: int | None = None
+    """Stop after so many steps."""
+    max_tokens: int | None = None
+    """Stop after so many tokens."""
+    max_time: float | None = None
+    """Stop after so many minutes, interruptions not counted."""
+    validate_every: int = 2_000_000
+    """Tokens between validations."""
+    patience: int | None = 3
+    """Stop after so many validations without a better loss; none goes on."""
+    save_every: int = 500
+    """Steps between checkpoints; one is written at every validation, at the end and on a signal too."""
+    keep: int = 2
+    """Checkpoints that are kept beside the best."""
+    bf16: bool = False
+    """Mixed precision: bfloat16 products, float32 weights."""
+    compile: bool = False
+    """Compile the step; worth it for runs of more than a few minutes on a GPU."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train."""
+    seed: int = 0
+    """Of new weights, dropout and the order of documents."""
+    log_every: int = 20
+    """Steps between lines on the console, where it is no terminal, and to trackers."""
+    report_to: tuple[str, ...] = ()
+    """Trackers beside log.jsonl: tensorboard, wandb, trackio."""
+
+    def __post_init__(self) -> None:
+        at_least = {"warm_up": 0, "accumulate": 1, "epochs": 1, "max_steps": 1, "max_tokens": 1}
+        at_least |= {"validate_every": 1, "patience": 1, "save_every": 1, "keep": 1, "seed": 0}
+        at_least |= {"log_every": 1}
+        for name, least in at_least.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"{name}={value} must be at least {least}.")
+        for name in ("learning_rate", "added_learning_rate", "max_time", "clip"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name}={value} must be greater than 0.")
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas={self.betas} must be two numbers of at least 0 and below 1.")
+        for name in self.report_to:
+            if name not in ("tensorboard", "wandb", "trackio"):
+                raise ValueError(
+                    f"report_to={name!r} is no tracker: choose from tensorboard, wandb and trackio."
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(LoopOptions, TextOptions):
+    model: str = ""
+    """Name or folder of a Hugging Face causal language model, or of a holdover model or run."""
+    gguf_file: str | None = None
+    """File in the model's folder, for models in the GGUF format."""
+    from_scratch: bool = False
+    """Random weights: of the model only its configuration is used, or of its type (gpt2) the
+    default one."""
+    shape: dict[str, Any] = field(default_factory=dict)
+    """With from_scratch: changes of the configuration, as in n_layer=2,n_embd=64."""
+    recurrence: RecurrenceConfig = field(default_factory=RecurrenceConfig)
+    windows: int = 20
+    """Windows a step reads in every row; back-propagation goes through all of them."""
+    rows: int = 8
+    """Rows of a batch, each reading its own documents."""
+    reset_every: int | None = None
+    """Windows after which the state is reset inside a document too; none carries it to its end."""
+    freeze_base: bool = False
+    """Train only what was added."""
+    validation: str | None = None
+    """Text to validate on, as for data; none takes the corpus's own split or the end of the text."""
+    validation_tokens: int | None = None
+    """Read no more than so many tokens of each validation document."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, hint in (("model", "gpt2"), ("data", "novel.txt")):
+            if not getattr(self, name):
+                raise ValueError(f"Say which {name}: for example --{name} {hint}.")
+        for name in ("windows", "rows", "reset_every", "validation_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} must be at least 1.")
+        if not 0 < self.held_out < 1:
+            raise ValueError(f"held_out={self.held_out} must be a share between 0 and 1.")
+        if self.shape and not self.from_scratch:
+            raise ValueError("shape changes random models: give --from-scratch too.")

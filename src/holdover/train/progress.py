@@ -1,0 +1,88 @@
+"""What a run shows while it works: a bar on a terminal, plain lines elsewhere."""
+
+import time
+from typing import Any
+
+import psutil
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+# Weight of the past in the loss that is shown.
+SMOOTHING = 0.95
+# Steps over which tokens a second are averaged.
+RECENT = 20
+
+
+def memory_used(device: torch.device) -> int:
+    """Peak bytes on a GPU, bytes of the process elsewhere."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return psutil.Process().memory_info().rss
+
+
+class Display:
+    """Tokens a second, loss, learning rate, memory, time left."""
+
+    def __init__(self, console: Console, device: torch.device, every: int):
+        self.console = console
+        self.device = device
+        self.total = 0
+        self.every = every
+        self.smooth: float | None = None
+        self._marks: list[tuple[float, int]] = []
+        self._bar = Progress(
+            TextColumn("step {task.completed:,.0f}/{task.total:,.0f}"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[now]}"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=0, now="")
+
+    def expect(self, total: int) -> None:
+        self.total = total
+        self._bar.update(self._task, total=total)
+
+    def start(self, step: int, tokens: int) -> None:
+        self._bar.update(self._task, completed=step)
+        self._bar.start()
+        self._marks = [(time.perf_counter(), tokens)]
+
+    def stop(self) -> None:
+        self._bar.stop()
+
+    def pause(self, tokens: int) -> None:
+        """What ran since the last step (a validation, a save) is no training time."""
+        self._marks = [(time.perf_counter(), tokens)]
+
+    def speed(self) -> float | None:
+        (start, before), (end, after) = self._marks[0], self._marks[-1]
+        return (after - before) / (end - start) if end > start else None
+
+    def step(self, step: int, tokens: int, loss: float, rate: float) -> None:
+        self._marks = [*self._marks[-RECENT:], (time.perf_counter(), tokens)]
+        before = loss if self.smooth is None else self.smooth
+        self.smooth = SMOOTHING * before + (1 - SMOOTHING) * loss
+        memory = memory_used(self.device) / 2**30
+        speed = f"{self.speed() or 0:,.0f} tokens/s"
+        now = f"loss {self.smooth:.4f}  lr {rate:.2e}  {speed}  {memory:.1f} GiB"
+        self._bar.update(self._task, completed=step, now=now)
+        if not self.console.is_terminal and step % self.every == 0:
+            seconds = (time.perf_counter() - self._marks[0][0]) / max(len(self._marks) - 1, 1)
+            left = _duration(seconds * (self.total - step))
+            self.say(f"step {step:,}/{self.total:,}  {now}  {left} left")
+
+    def say(self, message: str) -> None:
+        self.console.print(message, highlight=False, soft_wrap=True)
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def metrics_line(values: dict[str, Any]) -> str:
+    return "  ".join(f"{name} {value:.4f}" for name, value in values.items())

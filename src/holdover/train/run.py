@@ -1,0 +1,209 @@
+"""holdover train: from settings to a trained model in a folder, begun or continued."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from rich.console import Console
+
+from ..attach import RecurrentModel, numbered, open_model, quietly, random_model
+from ..data.encoders import open_encoder
+from ..data.splits import read_text
+from ..data.tokens import Encoder, Tokens
+from ..results import provenance
+from ..settings import as_dict
+from ..state import write_atomically
+from .checkpoint import RUN
+from .language import LanguageModelling
+from .log import LOG, check_trackers
+from .loop import Loop, Reached
+from .optim import build_optimizer
+from .options import CHANGEABLE, TrainOptions
+from .progress import Display
+
+
+def train(
+    options: TrainOptions, *, resume: bool = False, console: Console | None = None
+) -> Reached:
+    """Train a language model; returns how far it came."""
+    console = console or Console(highlight=False)
+    check_trackers(options.report_to)
+    accelerator = start_engine(options)
+    checkpoint = prepare_folder(options, resume)
+    encoder = open_encoder(options.tokenizer or options.model)
+    training, validation = read_texts(options, encoder, console)
+    model = build_model(options, encoder, checkpoint)
+    check_vocabulary(model, encoder)
+    # The same dropout for twins, whatever drawing their added weights took.
+    torch.manual_seed(options.seed)
+    loop = build_loop(options, model, encoder, training, validation, accelerator, console)
+    if checkpoint is not None:
+        loop.resume(checkpoint)
+        console.print(f"Continuing after step {loop.reached.step:,} of {options.output}.")
+    elif resume:
+        loop.log.continue_from(-1)
+    show_start(console, options, model, training, validation)
+    reached = loop.run()
+    accelerator.end_training()
+    show_end(console, options, reached)
+    return reached
+
+
+def start_engine(options: TrainOptions) -> Accelerator:
+    # A second run in one process may want another precision or device.
+    AcceleratorState._reset_state(reset_partial_state=True)
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device=cuda was asked for, and torch sees no GPU: give --device cpu.")
+    return Accelerator(
+        mixed_precision="bf16" if options.bf16 else "no",
+        cpu=options.device == "cpu",
+        log_with=list(options.report_to) or None,
+        project_dir=options.output if options.report_to else None,
+    )
+
+
+def prepare_folder(options: TrainOptions, resume: bool) -> Path | None:
+    """Make the run's folder, or find the checkpoint to continue from."""
+    folder = options.output
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / ".writable", b"")
+        (folder / ".writable").unlink()
+    except OSError as error:
+        raise OSError(
+            f"--output {folder} cannot be written to ({error.strerror}): give another folder."
+        ) from error
+    found = numbered(folder)
+    if resume:
+        known = folder / RUN
+        if not known.exists():
+            raise ValueError(f"There is no run in {folder} to continue: leave --resume out.")
+        check_same_run(json.loads(known.read_text())["options"], as_dict(options))
+        return found[-1] if found else None
+    if found or (folder / LOG).exists():
+        raise ValueError(
+            f"{folder} holds a run already: continue it with --resume, or give another --output."
+        )
+    return None
+
+
+def check_same_run(before: dict[str, Any], now: dict[str, Any]) -> None:
+    differing = [
+        f"{key} was {before.get(key)!r} and is now {now.get(key)!r}"
+        for key in sorted({*before, *now} - CHANGEABLE)
+        if before.get(key) != now.get(key)
+    ]
+    if differing:
+        raise ValueError(
+            f"This is another run than the one to be continued: {'; '.join(differing)}. Give the same "
+            "settings, or another --output without --resume."
+        )
+
+
+def read_texts(options: TrainOptions, encoder: Encoder, console: Console) -> tuple[Tokens, Tokens]:
+    window = options.recurrence.window
+    # With a validation text of its own, the whole of a text without splits is trained on.
+    part = "train" if options.validation is None else "all"
+    training = read_text(options, encoder, part, window=window, console=console)
+    validation = read_text(
+        options, encoder, "valid", window=window, data=options.validation, console=console
+    )
+    if options.validation_tokens is not None:
+        validation = validation.truncated(options.validation_tokens)
+    return training, validation
+
+
+def build_model(options: TrainOptions, encoder: Encoder, checkpoint: Path | None) -> RecurrentModel:
+    if checkpoint is not None:
+        model = open_model(str(checkpoint))
+    elif options.from_scratch:
+        model = random_model(
+            options.model, options.shape, encoder.vocabulary, options.recurrence, options.seed
+        )
+    else:
+        # The added weights are drawn here.
+        torch.manual_seed(options.seed)
+        model = open_model(options.model, options.recurrence, gguf_file=options.gguf_file)
+    if options.freeze_base:
+        model.freeze_base()
+    return model
+
+
+def check_vocabulary(model: RecurrentModel, encoder: Encoder) -> None:
+    if encoder.vocabulary > model.vocabulary:
+        raise ValueError(
+            f"The tokenizer {encoder.name} has {encoder.vocabulary} ids and the model only "
+            f"{model.vocabulary}: give the tokenizer that belongs to the model."
+        )
+
+
+def build_loop(
+    options: TrainOptions,
+    model: RecurrentModel,
+    encoder: Encoder,
+    training: Tokens,
+    validation: Tokens,
+    accelerator: Accelerator,
+    console: Console,
+) -> Loop:
+    device = accelerator.device
+    model.to(device)
+    if options.compile:
+        model.compile_step()
+    prepared, optimizer = accelerator.prepare(model, build_optimizer(model, options))
+    if options.report_to:
+        accelerator.init_trackers("holdover", config={"settings": json.dumps(as_dict(options))})
+    task = LanguageModelling(training, validation, options, device)
+    about = {
+        "options": as_dict(options),
+        "data": {"training": training.about, "validation": validation.about},
+        "provenance": provenance(),
+    }
+    about_bytes = json.dumps(about, indent=2).encode()
+    if not (options.output / RUN).exists():
+        write_atomically(options.output / RUN, about_bytes)
+
+    def save_model(folder: Path) -> None:
+        with quietly():
+            model.save_pretrained(folder)
+        encoder.save(folder)
+        (folder / RUN).write_bytes(about_bytes)
+
+    display = Display(console, device, options.log_every)
+    loop = Loop(prepared, optimizer, task, options, accelerator, display, save_model)
+    display.expect(loop.total)
+    return loop
+
+
+def show_start(
+    console: Console,
+    options: TrainOptions,
+    model: RecurrentModel,
+    training: Tokens,
+    validation: Tokens,
+) -> None:
+    counts = model.parameter_counts()
+    recurrence = options.recurrence
+    console.print(
+        f"{options.model}, recurrence {recurrence.carry}: {counts['all']:,} parameters, "
+        f"{counts['trainable']:,} trained, {counts['added']:,} added.\n"
+        f"{training.about['source']}: {len(training):,} tokens in {training.documents:,} documents to "
+        f"learn from, {len(validation):,} in {validation.documents:,} to validate on.\n"
+        f"A step: {options.rows * options.accumulate} rows x {options.windows} windows of "
+        f"{recurrence.window} tokens, overlap {recurrence.overlap}.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def show_end(console: Console, options: TrainOptions, reached: Reached) -> None:
+    best = "" if reached.best is None else f"; best validation loss {reached.best:.4f}"
+    console.print(
+        f"Done: {reached.finished}{best} (step {reached.best_step:,}).\n"
+        f"Model: {options.output / 'best'}   log: {options.output / LOG}",
+        highlight=False,
+        soft_wrap=True,
+    )
