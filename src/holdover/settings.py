@@ -82,6 +82,9 @@ def check_flags(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> None
     if not unknown:
         return
     flag = unknown[0].partition("=")[0]
+    if not flag.startswith("-"):
+        # argparse takes words once: those behind a second row of flags are left over.
+        raise ValueError(f"{unknown[0]!r} stands apart: write KEY=VALUE words next to each other.")
     known = [name for action in parser._actions for name in action.option_strings]
     near = difflib.get_close_matches(flag, known, n=3)
     hint = f"did you mean {', '.join(near)}?" if near else f"see {parser.prog} --help."
@@ -129,8 +132,10 @@ def read_file(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"There is no settings file at {path}.")
     try:
-        found = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        # JSON is YAML too, but for its tabs.
+        read = json.loads if path.suffix == ".json" else yaml.safe_load
+        found = read(path.read_text())
+    except (yaml.YAMLError, ValueError) as error:
         told = " ".join(str(error).split())
         raise ValueError(f"{path} is no YAML or JSON that can be read: {told}.") from error
     if not isinstance(found, dict):
@@ -171,7 +176,8 @@ def _known(key: str, known: Mapping[str, Setting], aliases: Mapping[str, str]) -
 
 
 def _convert(setting: Setting, value: Any) -> Any:
-    for kind in _kinds(setting.kind):
+    # None first: the word none would be a name or a path like any other.
+    for kind in sorted(_kinds(setting.kind), key=lambda kind: kind is not types.NoneType):
         try:
             return _as_kind(kind, value)
         except (ValueError, TypeError):
@@ -202,24 +208,43 @@ def _as_kind(kind: Any, value: Any) -> Any:
         if isinstance(value, (bool, str)) and value in words:
             return words[value]
     elif kind is int:
-        if not isinstance(value, bool) and float(str(value).replace("_", "")).is_integer():
-            return int(float(str(value).replace("_", "")))
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        if isinstance(value, (str, float)) and float(value).is_integer():
+            # A float would round large numbers.
+            return int(value) if str(value).replace("_", "").isdigit() else int(float(value))
     elif kind is float:
         if not isinstance(value, bool):
             return float(value)
     elif kind is Path:
         return Path(value).expanduser()
     elif kind is str:
-        return str(value)
+        if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+            return str(value)
     elif get_origin(kind) is dict:
-        import yaml
-
-        found = value
-        if isinstance(value, str):
-            found = yaml.safe_load("{" + value.replace("=", ": ") + "}")
+        found = _read_pairs(value) if isinstance(value, str) else value
         if isinstance(found, Mapping):
-            return dict(found)
+            return {str(key): _as_number(inner) for key, inner in found.items()}
     raise ValueError
+
+
+def _read_pairs(text: str) -> Any:
+    import yaml
+
+    if text and "=" not in text:
+        raise ValueError
+    try:
+        return yaml.safe_load("{" + text.replace("=", ": ") + "}")
+    except yaml.YAMLError as error:
+        raise ValueError from error
+
+
+def _as_number(value: Any) -> Any:
+    """YAML takes 1e-5 for a word."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def _construct(options: type[Options], chosen: Mapping[str, Any]) -> Options:

@@ -5,6 +5,7 @@ from .model import RecurrentModel, Wanted
 from .opening import (
     BEST,
     CHECKPOINT,
+    check_vocabulary,
     model_folder,
     numbered,
     open_model,
@@ -23,6 +24,7 @@ __all__ = [
     "RecurrentOutput",
     "Wanted",
     "add_recurrence",
+    "check_vocabulary",
     "model_folder",
     "numbered",
     "open_model",

@@ -73,7 +73,14 @@ def open_model(
     if found is None:
         return add_recurrence(model, recurrence or RecurrenceConfig(carry="none"))
     own = RecurrenceConfig.from_dict(found)
-    if recurrence is None or recurrence.state_fields() == own.state_fields():
+    if recurrence is None:
+        return model
+    if recurrence.state_fields() == own.state_fields():
+        # The rest says how to train, and may be another every time.
+        model.settings = model.recurrence.settings = recurrence
+        model.config.recurrence = recurrence.to_dict()
+        model.horizon = 1 if recurrence.detach_state else recurrence.horizon
+        model.recompute = recurrence.recompute
         return model
     if own.carry == "none":
         return add_recurrence(remove_recurrence(model), recurrence)
@@ -86,6 +93,15 @@ def open_model(
         f"{name} was trained with another recurrence: {'; '.join(differing)}. Leave these settings out, "
         "or start from the base model."
     )
+
+
+def check_vocabulary(model: RecurrentModel, encoder: Any) -> None:
+    """Refuse a tokenizer (holdover.data's Encoder) with ids that the model does not have."""
+    if encoder.vocabulary > model.vocabulary:
+        raise ValueError(
+            f"The tokenizer {encoder.name} has {encoder.vocabulary} ids and the model only "
+            f"{model.vocabulary}: give the tokenizer that belongs to the model."
+        )
 
 
 def random_model(
@@ -105,7 +121,16 @@ def random_model(
             raise ValueError(f"shape: {key!r} is not a setting of {config.model_type} models{hint}")
         setattr(config, key, value)
     torch.manual_seed(seed)
-    return add_recurrence(AutoModelForCausalLM.from_config(config), recurrence)
+    try:
+        model = AutoModelForCausalLM.from_config(config)
+    # Whatever a model makes of a shape that is none: no two fail alike.
+    except Exception as error:
+        told = " ".join(str(error).split()).rstrip(".")
+        given = ", ".join(f"{key}={value}" for key, value in shape.items())
+        raise ValueError(
+            f"shape: no {config.model_type} model can be made with {given or 'no changes'} ({told})."
+        ) from error
+    return add_recurrence(model, recurrence)
 
 
 @contextmanager

@@ -53,16 +53,21 @@ class Stepping:
         carried = None if state is None else dict(state.tensors)
         present = None if state is None else state.present
         run = self._step
-        if self._compiled.step is not None and window.input_ids.shape[1] == self.settings.window:
-            # Other windows come in too many shapes to compile each.
+        if self.settings.carry == "none":
+            present = None
+        if self._compiled.step is not None and carried is not None and self._compiles(window):
             run = self._compiled.step
-            window = _as_compiled(window, present)
+            window, carried, present = _as_compiled(window, carried, present)
         output, tensors, now_present = run(window, carried, present, wanted)
         if self.settings.detach_state:
             tensors = {name: tensor.detach() for name, tensor in tensors.items()}
         owner = state.owner if state is not None else {}
         tail = state.tail if state is not None else None
         return output, State(tensors, now_present, tail, owner)
+
+    def _compiles(self, window: Window) -> bool:
+        """Each form takes a minute to compile: only those that come again and again are."""
+        return window.reads is None and window.input_ids.shape[1] == self.settings.window
 
     def _step(
         self,
@@ -207,12 +212,24 @@ class Stepping:
         return reached, trace.partial
 
 
-def _as_compiled(window: Window, present: Tensor | None) -> Window:
-    """The window in one of the few forms that are compiled."""
+def _as_compiled(
+    window: Window, carried: dict[str, Tensor], present: Tensor | None
+) -> tuple[Window, dict[str, Tensor], Tensor | None]:
+    """A window and its past in one of two forms: nothing missing, or with both masks."""
     mask = window.mask
-    if mask is None and present is not None:
-        mask = torch.ones_like(window.input_ids, dtype=torch.bool)
-    return replace(
+    if mask is not None or present is not None:
+        ids = window.input_ids
+        mask = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
+        present = torch.ones_like(ids[:, 0], dtype=torch.bool) if present is None else present
+    if torch.is_grad_enabled():
+        # As in the windows that follow: whether a past was cut off is no other form.
+        carried = {
+            name: tensor.detach().requires_grad_()
+            if tensor.is_floating_point() and not tensor.requires_grad
+            else tensor
+            for name, tensor in carried.items()
+        }
+    window = replace(
         window,
         # Copies, so that their strides do not tell how long the text was.
         input_ids=_contiguous(window.input_ids),
@@ -220,6 +237,7 @@ def _as_compiled(window: Window, present: Tensor | None) -> Window:
         token_type_ids=_contiguous(window.token_type_ids),
         mask=_contiguous(mask),
     )
+    return window, carried, present
 
 
 def _contiguous(ids: Any) -> Any:

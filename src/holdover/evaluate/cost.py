@@ -43,11 +43,12 @@ def counted_flops(run: Callable[[], Any]) -> int:
 
 
 class PeakMemory:
-    """Context manager; afterwards `result` holds the most memory in use inside, and of which kind."""
+    """Context manager; afterwards `result` holds the most memory in use inside, and of which kind:
+    the GPU's, unless the work is done on another device."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device | None = None) -> None:
         self.result: dict[str, Any] = {}
-        self._on_gpu = torch.cuda.is_available()
+        self._on_gpu = torch.cuda.is_available() and (device is None or device.type == "cuda")
         self._process = psutil.Process()
         self._left = threading.Event()
         self._sampler = threading.Thread(target=self._sample, daemon=True)

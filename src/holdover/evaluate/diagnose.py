@@ -7,7 +7,8 @@
 * All differences are paired, window by window.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -30,13 +31,19 @@ GRADIENTS = 32
 
 
 def drawn_windows(
-    stretches: Sequence[Stretch], window: int, overlap: int, count: int, seed: int
+    tokens: Tokens,
+    stretches: Sequence[Stretch],
+    window: int,
+    overlap: int,
+    count: int,
+    seed: int,
 ) -> list[tuple[int, int]]:
-    """(stretch, window) of windows that have a past, drawn at random, in reading order."""
+    """(stretch, window) of windows that have a past and targets, drawn at random, in reading order."""
     candidates = [
         (number, window_number)
         for number, stretch in enumerate(stretches)
         for window_number in _later_windows(stretch, window, overlap)
+        if _scores_something(tokens, stretch, window_number, window, overlap)
     ]
     if len(candidates) > count:
         chosen = np.random.default_rng(seed).choice(len(candidates), count, replace=False)
@@ -44,18 +51,22 @@ def drawn_windows(
     return candidates
 
 
-def donors(drawn: Sequence[tuple[int, int]], seed: int) -> tuple[list[int], str]:
+def donors(
+    stretches: Sequence[Stretch], drawn: Sequence[tuple[int, int]], seed: int
+) -> tuple[list[int], str]:
     """For each drawn window another one whose state it is given, and what kind of other."""
     random = np.random.default_rng(seed + 1)
-    several = len({stretch for stretch, _ in drawn}) > 1
+    # Documents, not stretches: a reset cuts one document into several of those.
+    documents = np.array([stretches[stretch].document for stretch, _ in drawn])
+    windows = np.array([window for _, window in drawn])
+    several = len(set(documents.tolist())) > 1
     found = []
-    for stretch, window in drawn:
+    for document, window in zip(documents, windows, strict=True):
         if several:
-            others = [n for n, (other, _) in enumerate(drawn) if other != stretch]
+            others = np.flatnonzero(documents != document)
         else:
-            apart = [abs(other - window) for _, other in drawn]
-            least = min(FAR, max(apart))
-            others = [n for n, distance in enumerate(apart) if distance >= least]
+            apart = np.abs(windows - window)
+            others = np.flatnonzero(apart >= min(FAR, apart.max()))
         found.append(int(random.choice(others)))
     kind = "another document" if several else f"the same document, {FAR} windows off or farthest"
     return found, kind
@@ -94,7 +105,7 @@ def diagnose(
 ) -> dict[str, Any]:
     """before [N]: -log p of the corpus as it was read with its states."""
     reader = _Reader(model, tokens, stretches, drawn, rows, device, advance or (lambda count: None))
-    other, kind = donors(drawn, seed)
+    other, kind = donors(stretches, drawn, seed)
     own, places = reader.losses(lambda number: kept.states[number])
     sums = {
         "zeroed": reader.losses(lambda number: None)[0],
@@ -132,8 +143,9 @@ def _compare(resampled: Resampled, values: Any, own: Any, counts: Any) -> dict[s
     """Loss, and what it is above the loss with the own state, in nats a token."""
     per_unit = resampled.per_unit
     mean = per_unit(values).sum() / counts.sum()
-    value, low, high = resampled.difference(
-        per_unit(values), per_unit(own), per_unit(counts), transform=lambda nats: nats
+    # Subtracted window by window: equal losses leave exactly nothing to resample, no rounding.
+    value, low, high = resampled.interval(
+        per_unit(values - own), per_unit(counts), transform=lambda nats: nats
     )
     return {"loss": float(mean), "above_own": value, "low": low, "high": high}
 
@@ -148,6 +160,16 @@ def _resampled(places: Sequence[Place], seed: int) -> tuple[Resampled, str]:
 def _later_windows(stretch: Stretch, window: int, overlap: int) -> range:
     end = count_windows(stretch.length, window, overlap)
     return range(stretch.first + 1, end if stretch.last is None else min(stretch.last, end))
+
+
+def _scores_something(
+    tokens: Tokens, stretch: Stretch, number: int, window: int, overlap: int
+) -> bool:
+    if tokens.scored is None:
+        return True
+    start = stretch.start + number * (window - overlap)
+    stop = min(start + window, stretch.start + stretch.length)
+    return bool(tokens.scored[start + overlap + 1 : stop + 1].any())
 
 
 class _Reader:
@@ -209,7 +231,7 @@ class _Reader:
             with torch.no_grad():
                 ((_, state),) = unroll(self._step, windows[:1])
             states = [_as_leaf(state)]
-            with torch.enable_grad():
+            with torch.enable_grad(), self._undetached():
                 step = partial(self.model.step, wanted=Wanted(self.model.task))
                 read = list(unroll(step, windows[1:], states[0]))
                 states += [reached for _, reached in read]
@@ -230,6 +252,16 @@ class _Reader:
             for distance, parts in enumerate(norms, 1)
             if parts
         ]
+
+    @contextmanager
+    def _undetached(self) -> Iterator[None]:
+        """Inside, states keep their graph, also those of a model that was trained without."""
+        before = self.model.settings
+        self.model.settings = before.replace(detach_state=False)
+        try:
+            yield
+        finally:
+            self.model.settings = before
 
     def _step(self, window: Window, state: State | None = None) -> Any:
         return self.model.step(window, state, Wanted(self.model.task, nll=True))

@@ -104,7 +104,7 @@ class Resampled:
             raise ValueError(
                 f"The units hold {totals[-1]:g} of what is to be divided by: score at least one."
             )
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             value = float(statistic(*totals))
             if self.count < 2:
                 return value, None, None

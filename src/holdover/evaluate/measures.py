@@ -1,5 +1,6 @@
 """What is reported of a scored text: perplexities with intervals, loss by position, classification."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -51,8 +52,14 @@ def perplexities(scores: Scores, tokens: Tokens, draws: int, seed: int) -> dict[
                 else (lambda nats, scale=scale: nats * scale / np.log(2))
             )
             _, low, high = resampled.interval(sums, counts, transform)
-            intervals[name] = [low, high]
+            intervals[name] = [_finite(low), _finite(high)]
+        found[name] = _finite(found[name])
     return {**found, "intervals": intervals, "interval_over": kind, "units": resampled.count}
+
+
+def _finite(value: float | None) -> float | None:
+    """Texts of one endless word have infinite perplexities, and JSON has no word for those."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def mean_by_position(scores: Scores, window: int) -> list[float | None]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from ..attach import RecurrentModel, model_folder, open_model, recurrence_of
+from ..attach import RecurrentModel, check_vocabulary, model_folder, open_model, recurrence_of
 from ..config import RecurrenceConfig
 from ..data.encoders import open_encoder
 from ..data.splits import read_text
@@ -38,8 +38,14 @@ def evaluate(options: EvalOptions, console: Console | None = None) -> dict[str, 
     model = _open(options)
     trained = model.settings
     encoder = open_encoder(options.tokenizer or model_folder(options.model))
+    check_vocabulary(model, encoder)
     run = _training_run(options.model)
     window = options.window or trained.window
+    overlaps = options.overlap or (trained.overlap,)
+    for overlap in overlaps:
+        # What does not fit is said before hours are spent on what does.
+        with model.reading(window=window, overlap=overlap):
+            pass
     tokens = _read(options, encoder, run, window, console)
     model.eval()
     torch.nn.Module.to(model, device)
@@ -47,32 +53,50 @@ def evaluate(options: EvalOptions, console: Console | None = None) -> dict[str, 
         model.compile_step()
     rows = [
         _row(model, tokens, trained, window, overlap, options, device, console)
-        for overlap in options.overlap or (trained.overlap,)
+        for overlap in overlaps
     ]
     record = {
         "record": "evaluation",
         "model": {
-            "name": Path(options.model).name,
+            "name": _name(options.model),
             "architecture": model.backbone.config.model_type,
             "recurrence": trained.to_dict(),
             "parameters": model.parameter_counts(),
             "training": _told(run),
         },
-        "data": {**tokens.about, "counts": text_counts(tokens), "documents_read": tokens.documents},
+        "data": {
+            **tokens.about,
+            "split": _split(options, tokens),
+            "counts": text_counts(tokens),
+            "documents_read": tokens.documents,
+        },
         "options": as_dict(options),
         "rows": rows,
         "provenance": provenance(),
     }
-    for path in ("data_dir", "cache_dir", "output", "model", "tokenizer", "data"):
-        # Names, not the places where this machine keeps them.
-        if record["options"][path] is not None:
-            record["options"][path] = Path(record["options"][path]).name
+    for key in ("data_dir", "cache_dir", "output", "model", "tokenizer", "data"):
+        if record["options"][key] is not None:
+            record["options"][key] = _name(record["options"][key])
     write_record(options.output / RECORD, record)
     show(record, console)
     if options.plots:
         write_plots(options.output, {record["model"]["name"]: record})
     console.print(f"Record and plots: {options.output}", soft_wrap=True)
     return record
+
+
+def _name(given: str) -> str:
+    """What something is called, not the place where this machine keeps it."""
+    path = Path(given)
+    if not path.is_absolute() and not path.exists():
+        return given  # a name on the hub
+    return path.name if path.name not in ("", "..") else path.resolve().name
+
+
+def _split(options: EvalOptions, tokens: Tokens) -> str:
+    """A text without splits is its own train split, whatever is read of it."""
+    about = tokens.about
+    return about.get("part") or (about["split"] if about["split"] == options.split else "all")
 
 
 def _make_folder(folder: Path) -> None:
@@ -123,7 +147,7 @@ def _read(
     if run is not None and run["data"]["training"]["sha256"] == tokens.about["sha256"]:
         if "part" not in run["data"]["training"]:
             console.print("[bold]Note:[/bold] the model was trained on this very text.")
-        elif options.split != "all":
+        elif options.split in ("test", "valid"):
             same_cut = replace(options, held_out=run["options"]["held_out"])
             tokens = read_text(same_cut, encoder, "valid", window=window)
             console.print("The model was trained on this text: its held-out end is read.")
@@ -153,14 +177,14 @@ def _row(
         drawn, kept = [], None
         if recurrent and options.diagnose_state:
             drawn = drawn_windows(
-                stretches, window, overlap, options.diagnose_windows, options.seed
+                tokens, stretches, window, overlap, options.diagnose_windows, options.seed
             )
             kept = KeptStates(stretches, drawn)
         total = sum(_windows(stretch, window, overlap) for stretch in stretches)
         measures = ClassMeasures(tokens, options.classes) if options.metrics else None
         with progress(console, f"overlap {overlap}", total) as advance:
             started = time.perf_counter()
-            with PeakMemory() as memory:
+            with PeakMemory(device) as memory:
                 scores = score(
                     model,
                     tokens,

@@ -89,6 +89,11 @@ def score(
         raise ValueError(
             "There is nothing to score: every document is a single token; give a longer text."
         )
+    if tokens.scored is not None and not tokens.scored.any():
+        raise ValueError(
+            "There is nothing to score: every token of the text is only to be read; mark some that "
+            "are to be predicted."
+        )
     rows_of = side_by_side(stretches, rows, settings.window, settings.overlap)
     compiled = model._compiled.step is not None
     walk = Walk(tokens, rows_of, settings.window, settings.overlap, full_width=compiled)
@@ -163,7 +168,15 @@ class _Found:
                 into = slice(place.start + place.keep + 1, place.start + place.length + 1)
                 assert np.isnan(self.nll[into]).all(), "a target was scored twice"
                 wanted = self.tokens.targets(into.start, into.stop) != IGNORED
-                self.nll[into] = np.where(wanted, values[row, place.keep : place.length], np.nan)
+                found = values[row, place.keep : place.length]
+                # NaN stands for "not predicted": a loss that is none would vanish from every mean.
+                if not np.isfinite(found[wanted]).all():
+                    raise FloatingPointError(
+                        f"The loss of window {place.window} of document {place.document} is not "
+                        "finite: the weights are damaged, or the precision is too low (leave bf16 "
+                        "out)."
+                    )
+                self.nll[into] = np.where(wanted, found, np.nan)
                 self.window[into] = place.window
                 self.position[into] = np.arange(place.keep, place.length)
         self._waiting = []

@@ -46,7 +46,8 @@ def progress(console: Console, label: str, total: int) -> Iterator[Callable[[int
 
 
 def show(record: Mapping[str, Any], console: Console) -> None:
-    console.print(table(record))
+    for made in tables(record, console.width):
+        console.print(made)
     for row in record["rows"]:
         if row["note"]:
             console.print(f"overlap {row['overlap']}: {row['note']}.", highlight=False)
@@ -57,19 +58,10 @@ def show(record: Mapping[str, Any], console: Console) -> None:
             )
 
 
-def table(record: Mapping[str, Any]) -> Table:
+def tables(record: Mapping[str, Any], width: int) -> list[Table]:
+    """One table, or where its columns do not fit beside each other several."""
     rows, data = record["rows"], record["data"]
     tokens = rows[0]["counts"]["tokens"]
-    made = Table(
-        title=f"{record['model']['name']} on {data['source']} ({data['split']}): {tokens:,} tokens "
-        f"scored in {data['documents_read']:,} documents",
-        title_justify="left",
-        caption=f"Second lines: 95% intervals over {rows[0]['interval_over']} "
-        f"({rows[0]['units']}). FLOPs are a token's, by the papers' formula; GiB the peak.",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
     columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "overlap": lambda row: str(row["overlap"]),
         "ppl/token": lambda row: _bounded(row, "perplexity_per_token"),
@@ -84,6 +76,42 @@ def table(record: Mapping[str, Any]) -> Table:
     }
     cells = {name: [cell(row) for row in rows] for name, cell in columns.items()}
     cells = {name: column for name, column in cells.items() if set(column) != {"-"}}
+    made = [_table(part) for part in _side_by_side(cells, width)]
+    made[0].title = (
+        f"{record['model']['name']} on {data['source']} ({data['split']}): {tokens:,} tokens scored "
+        f"in {data['documents_read']:,} documents"
+    )
+    made[-1].caption = (
+        f"Second lines: 95% intervals over {rows[0]['interval_over']} ({rows[0]['units']}). FLOPs "
+        "are a token's, by the papers' formula; GiB the peak."
+    )
+    return made
+
+
+def _side_by_side(cells: Mapping[str, list[str]], width: int) -> list[dict[str, list[str]]]:
+    """The columns, in as many groups as a console of this width needs, each led by the first."""
+    (lead, leading), *others = cells.items()
+    groups: list[dict[str, list[str]]] = [{lead: leading}]
+    for name, column in others:
+        group = {**groups[-1], name: column}
+        if len(groups[-1]) > 1 and _width(group) > width:
+            groups.append({lead: leading, name: column})
+        else:
+            groups[-1] = group
+    return groups
+
+
+def _width(cells: Mapping[str, list[str]]) -> int:
+    """Letters that a table of these columns takes: three between columns and two at its edges."""
+    widest = [
+        max(len(line) for text in (name, *column) for line in text.split("\n"))
+        for name, column in cells.items()
+    ]
+    return sum(widest) + 3 * len(widest) - 1
+
+
+def _table(cells: Mapping[str, list[str]]) -> Table:
+    made = Table(title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in cells:
         made.add_column(name, justify="right", no_wrap=True)
     for line in zip(*cells.values(), strict=True):

@@ -52,13 +52,13 @@ class Checkpoints:
 
     def save(self, step: int, save_model: Callable[[Path], None], point: Checkpoint) -> Path:
         """Write checkpoint-`step`; on any failure the earlier ones are as they were."""
-        for left in self.folder.glob(f"{PARTIAL}*"):
-            shutil.rmtree(left)
         target = self.folder / f"{CHECKPOINT}{step}"
         if target.exists():
             return target
         partial = self.folder / f"{PARTIAL}{target.name}"
         try:
+            for left in self.folder.glob(f"{PARTIAL}*"):
+                _remove(left)
             self._check_room()
             partial.mkdir()
             save_model(partial)
@@ -83,6 +83,8 @@ class Checkpoints:
         return target
 
     def mark_best(self, step: int) -> None:
+        if not (self.folder / f"{CHECKPOINT}{step}").is_dir():
+            return
         link = self.folder / f"{PARTIAL}{BEST}"
         link.unlink(missing_ok=True)
         link.symlink_to(f"{CHECKPOINT}{step}")
@@ -93,7 +95,10 @@ class Checkpoints:
         best = (self.folder / BEST).resolve()
         for path in self.found()[: -self.keep]:
             if path.resolve() != best:
-                shutil.rmtree(path)
+                # Under its own name a folder is whole, also while it is being removed.
+                leaving = self.folder / f"{PARTIAL}{path.name}"
+                path.rename(leaving)
+                _remove(leaving)
 
     def load(self, path: Path) -> Checkpoint:
         try:
@@ -104,12 +109,8 @@ class Checkpoints:
                 carried=State.load(carried) if carried.exists() else None,
                 progress=json.loads((path / PROGRESS).read_text()),
             )
-        except (OSError, SafetensorError, json.JSONDecodeError, ValueError) as error:
-            told = " ".join(str(error).split()).rstrip(".")
-            raise ValueError(
-                f"{path.name} in {path.parent} is truncated or damaged ({told}): remove that folder, "
-                "and --resume goes on from the one before it."
-            ) from error
+        except (OSError, SafetensorError, ValueError) as error:
+            raise damaged(path, error) from error
 
     def _check_room(self) -> None:
         """Refuse to begin a checkpoint that the disk cannot hold, judged by the last one."""
@@ -119,6 +120,14 @@ class Checkpoints:
             free = shutil.disk_usage(self.folder).free
             if free < needed:
                 raise OSError(f"it needs {needed:,} bytes and the disk has {free:,} left")
+
+
+def damaged(checkpoint: Path, error: Exception) -> ValueError:
+    told = " ".join(str(error).split()).rstrip(".")
+    return ValueError(
+        f"{checkpoint.name} in {checkpoint.parent} is truncated or damaged ({told}): remove that "
+        "folder, and --resume goes on from the one before it."
+    )
 
 
 def check_room_for_run(folder: Path, first: Path, keep: int) -> None:
@@ -148,6 +157,13 @@ def restore_random_state(states: dict[str, Tensor]) -> None:
 
 def _for_disk(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+
+
+def _remove(path: Path) -> None:
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path)
 
 
 def _sync(path: Path) -> None:

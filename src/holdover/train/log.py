@@ -5,6 +5,7 @@
 
 import importlib.util
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio"
 
 def read_log(path: Path) -> list[dict[str, Any]]:
     """All whole lines; a last one that a kill cut off is left out."""
-    lines = []
+    lines: list[dict[str, Any]] = []
+    if not path.exists():
+        return lines
     for line in path.read_text().splitlines():
         try:
             lines.append(json.loads(line))
@@ -40,6 +43,11 @@ class Log:
     def write(self, **values: Any) -> None:
         if self._file is None:
             self._file = open(self.path, "a")  # noqa: SIM115 - open as long as the run
+        # JSON has no word for what is no number.
+        values = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in values.items()
+        }
         self._file.write(json.dumps(values) + "\n")
         self._file.flush()
 

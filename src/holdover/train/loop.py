@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import torch
 from accelerate import Accelerator
@@ -126,6 +126,8 @@ class Loop:
         restore_state(self._own_model(), self.optimizer, point.optimizer)
         self.carried = None if point.carried is None else point.carried.to(self.accelerator.device)
         self.log.continue_from(self.reached.step)
+        # The run may have been killed between writing its best checkpoint and linking to it.
+        self.checkpoints.mark_best(self.reached.best_step)
         # Last: nothing may draw a number between here and the next step.
         restore_random_state(point.random)
 
@@ -146,15 +148,14 @@ class Loop:
 
     def _steps(self) -> None:
         reached, stream = self.reached, self._stream()
+        # A run that is continued may have been at its end already.
+        reached.finished = self._limit()
         try:
             while reached.finished is None:
                 group = self._group(stream)
-                if not group:
-                    reached.finished = f"{self.options.epochs} epochs were read"
-                else:
-                    self._step([batch for _, batch in group])
-                    (reached.epoch, reached.batch), _ = group[-1]
-                    reached.finished = self._limit()
+                self._step([batch for _, batch in group])
+                (reached.epoch, reached.batch), _ = group[-1]
+                reached.finished = self._limit()
                 self._after_step()
         finally:
             stream.close()
@@ -166,11 +167,7 @@ class Loop:
         if due or (reached.finished and reached.tokens > reached.validated_at):
             self._settle()
             self._validate()
-            patience = self.options.patience
-            if patience is not None and reached.without_better >= patience:
-                reached.finished = reached.finished or (
-                    f"{patience} validations brought nothing better"
-                )
+            reached.finished = reached.finished or self._limit()
             self._save()
         elif reached.finished or self._signal or reached.step % self.options.save_every == 0:
             self._save()
@@ -233,11 +230,7 @@ class Loop:
             what = f"loss of step {pending.step} is {loss}"
             if math.isfinite(loss):
                 what = f"gradient of step {pending.step} is not finite"
-            good = self.checkpoints.found()[-1].name
-            raise FloatingPointError(
-                f"The {what}: training stopped, and {good} is the last good checkpoint; start "
-                "again with a smaller learning rate, more warm-up or without --bf16."
-            )
+            self._give_up(what)
         self.log.write(
             step=pending.step,
             tokens=pending.tokens,
@@ -253,7 +246,22 @@ class Loop:
             values = {"loss": loss, "learning_rate": pending.rates[0], "tokens": pending.tokens}
             self.accelerator.log(values, step=pending.step)
 
+    def _check_weights(self) -> None:
+        """Without clipping nobody looks at gradients: a loss may be the last finite thing."""
+        weights = [parameter.detach() for parameter in self._own_model().parameters()]
+        if not bool(torch.stack([weight.isfinite().all() for weight in weights]).all()):
+            self._give_up(f"weights after step {self.reached.step} are not finite")
+
+    def _give_up(self, what: str) -> NoReturn:
+        found = self.checkpoints.found()
+        good = f"{found[-1].name} is the last good checkpoint" if found else "nothing was saved"
+        raise FloatingPointError(
+            f"The {what}: training stopped, and {good}; start again with a smaller learning rate, "
+            "more warm-up or without --bf16."
+        )
+
     def _validate(self) -> None:
+        self._check_weights()
         reached = self.reached
         self.model.eval()
         with torch.no_grad(), self.accelerator.autocast():
@@ -273,6 +281,7 @@ class Loop:
 
     def _save(self) -> Path:
         self._settle()
+        self._check_weights()
         reached = self.reached
         reached.seconds = time.perf_counter() - self._started
         self.log.sync()
@@ -292,6 +301,10 @@ class Loop:
     def _limit(self) -> str | None:
         """Why the run is over, if it is."""
         options, reached = self.options, self.reached
+        if reached.epoch >= options.epochs:
+            return f"{options.epochs} epochs were read"
+        if options.patience is not None and reached.without_better >= options.patience:
+            return f"{options.patience} validations brought nothing better"
         if options.max_steps is not None and reached.step >= options.max_steps:
             return f"{reached.step:,} steps were made"
         if options.max_tokens is not None and reached.tokens >= options.max_tokens:

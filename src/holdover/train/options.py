@@ -83,6 +83,10 @@ class LoopOptions:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name}={value} must be greater than 0.")
+        if not self.weight_decay >= 0:
+            raise ValueError(f"weight_decay={self.weight_decay} must be at least 0.")
+        if self.seed >= 2**32:
+            raise ValueError(f"seed={self.seed} must be below 2**32.")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas={self.betas} must be two numbers of at least 0 and below 1.")
         for name in self.report_to:

@@ -9,14 +9,22 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from rich.console import Console
 
-from ..attach import RecurrentModel, numbered, open_model, quietly, random_model
+from ..attach import (
+    RecurrentModel,
+    check_vocabulary,
+    model_folder,
+    numbered,
+    open_model,
+    quietly,
+    random_model,
+)
 from ..data.encoders import open_encoder
 from ..data.splits import read_text
 from ..data.tokens import Encoder, Tokens
 from ..results import provenance
 from ..settings import as_dict
 from ..state import write_atomically
-from .checkpoint import RUN
+from .checkpoint import RUN, damaged
 from .language import LanguageModelling
 from .log import LOG, check_trackers
 from .loop import Loop, Reached
@@ -33,8 +41,10 @@ def train(
     check_trackers(options.report_to)
     accelerator = start_engine(options)
     checkpoint = prepare_folder(options, resume)
-    encoder = open_encoder(options.tokenizer or options.model)
+    encoder = open_encoder(options.tokenizer or model_folder(options.model))
     training, validation = read_texts(options, encoder, console)
+    if resume:
+        check_same_texts(read_about(options.output), training, validation)
     model = build_model(options, encoder, checkpoint)
     check_vocabulary(model, encoder)
     # The same dropout for twins, whatever drawing their added weights took.
@@ -78,19 +88,32 @@ def prepare_folder(options: TrainOptions, resume: bool) -> Path | None:
         ) from error
     found = numbered(folder)
     if resume:
-        known = folder / RUN
-        if not known.exists():
-            raise ValueError(f"There is no run in {folder} to continue: leave --resume out.")
-        check_same_run(json.loads(known.read_text())["options"], as_dict(options))
+        check_same_run(read_about(folder)["options"], as_dict(options))
         return found[-1] if found else None
     if found or (folder / LOG).exists():
         raise ValueError(
             f"{folder} holds a run already: continue it with --resume, or give another --output."
         )
+    # What a run that was killed before its first line wrote about itself.
+    (folder / RUN).unlink(missing_ok=True)
     return None
 
 
+def read_about(folder: Path) -> dict[str, Any]:
+    """What the run in a folder wrote about itself."""
+    path = folder / RUN
+    if not path.exists():
+        raise ValueError(f"There is no run in {folder} to continue: leave --resume out.")
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(
+            f"{path} is damaged ({error}): copy it from one of the run's checkpoints."
+        ) from error
+
+
 def check_same_run(before: dict[str, Any], now: dict[str, Any]) -> None:
+    before, now = _dotted(before), _dotted(now)
     differing = [
         f"{key} was {before.get(key)!r} and is now {now.get(key)!r}"
         for key in sorted({*before, *now} - CHANGEABLE)
@@ -101,6 +124,29 @@ def check_same_run(before: dict[str, Any], now: dict[str, Any]) -> None:
             f"This is another run than the one to be continued: {'; '.join(differing)}. Give the same "
             "settings, or another --output without --resume."
         )
+
+
+def check_same_texts(about: dict[str, Any], training: Tokens, validation: Tokens) -> None:
+    """Refuse to go on in other texts: a position in the data would be another one there."""
+    for name, tokens in (("training", training), ("validation", validation)):
+        before = about["data"][name]
+        for key in ("sha256", "tokenizer_sha256"):
+            if before.get(key) != tokens.about.get(key):
+                what = "text" if key == "sha256" else "tokenizer"
+                raise ValueError(
+                    f"The {what} of the {name} data has changed since this run began: give the one it "
+                    "began with, or another --output without --resume."
+                )
+
+
+def _dotted(values: dict[str, Any]) -> dict[str, Any]:
+    flat = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat |= {f"{key}.{inner}": inside for inner, inside in value.items()}
+        else:
+            flat[key] = value
+    return flat
 
 
 def read_texts(options: TrainOptions, encoder: Encoder, console: Console) -> tuple[Tokens, Tokens]:
@@ -118,7 +164,10 @@ def read_texts(options: TrainOptions, encoder: Encoder, console: Console) -> tup
 
 def build_model(options: TrainOptions, encoder: Encoder, checkpoint: Path | None) -> RecurrentModel:
     if checkpoint is not None:
-        model = open_model(str(checkpoint))
+        try:
+            model = open_model(str(checkpoint))
+        except ValueError as error:
+            raise damaged(checkpoint, error) from error
     elif options.from_scratch:
         model = random_model(
             options.model, options.shape, encoder.vocabulary, options.recurrence, options.seed
@@ -130,14 +179,6 @@ def build_model(options: TrainOptions, encoder: Encoder, checkpoint: Path | None
     if options.freeze_base:
         model.freeze_base()
     return model
-
-
-def check_vocabulary(model: RecurrentModel, encoder: Encoder) -> None:
-    if encoder.vocabulary > model.vocabulary:
-        raise ValueError(
-            f"The tokenizer {encoder.name} has {encoder.vocabulary} ids and the model only "
-            f"{model.vocabulary}: give the tokenizer that belongs to the model."
-        )
 
 
 def build_loop(
@@ -192,7 +233,7 @@ def show_start(
         f"{counts['trainable']:,} trained, {counts['added']:,} added.\n"
         f"{training.about['source']}: {len(training):,} tokens in {training.documents:,} documents to "
         f"learn from, {len(validation):,} in {validation.documents:,} to validate on.\n"
-        f"A step: {options.rows * options.accumulate} rows x {options.windows} windows of "
+        f"A step: {options.rows} rows x {options.windows * options.accumulate} windows of "
         f"{recurrence.window} tokens, overlap {recurrence.overlap}.",
         highlight=False,
         soft_wrap=True,
