@@ -14,11 +14,13 @@ import holdover
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "holdover"
 STOREYS = [
-    {"config", "state", "windows", "unroll", "loss", "results"},
-    {"mechanisms"},
+    {"config", "state", "windows", "unroll", "loss", "results", "settings"},
+    {"mechanisms", "data"},
     {"backbones"},
     {"attach"},
-    {"cli", "demo", "demo_report", "__main__", "__init__"},
+    {"evaluate"},
+    {"train"},
+    {"cli", "plot", "demo", "demo_report", "__main__", "__init__"},
 ]
 
 
@@ -52,7 +54,7 @@ def test_imports_go_down(path):
     own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
     for other in imported_parts(path) - {own, "__version__"}:
         assert storey(other) <= storey(own), f"{own} imports {other}"
-        if other in {"mechanisms", "backbones", "attach"}:
+        if other in {"mechanisms", "data", "backbones", "attach", "evaluate", "train"}:
             assert storey(other) < storey(own)
 
 
@@ -60,6 +62,8 @@ def test_only_backbones_and_attach_know_transformers():
     for path in SOURCE.rglob("*.py"):
         text = path.read_text()
         inside = path.relative_to(SOURCE).parts[0] in {"backbones", "attach", "demo.py"}
+        # Tokenizers are the data's.
+        inside = inside or path.relative_to(SOURCE) == Path("data/encoders.py")
         if not inside:
             assert "transformers" not in {
                 alias.name.split(".")[0]
@@ -136,15 +140,16 @@ def test_the_readmes_example_runs(tmp_path, monkeypatch):
     shutil.rmtree(tmp_path / "my-model")
 
 
-def test_the_readmes_speed_table_is_the_records():
+@pytest.mark.parametrize("name", ["speed", "training"])
+def test_the_readmes_tables_are_the_benchmarks_records(name):
     import importlib.util
 
-    spec = importlib.util.spec_from_file_location("speed", ROOT / "benchmarks" / "speed.py")
-    speed = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(speed)
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
+    benchmark = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
     text = (ROOT / "README.md").read_text()
-    shown = re.search(r"<!-- speed:begin -->\n(.*?)<!-- speed:end -->", text, re.S).group(1).strip()
-    assert shown == speed.report(ROOT / "results" / "speed")
+    shown = re.search(rf"<!-- {name}:begin -->\n(.*?)<!-- {name}:end -->", text, re.S).group(1)
+    assert shown.strip() == benchmark.report(ROOT / "results" / name)
 
 
 def test_the_readmes_demo_table_is_the_record():

@@ -15,6 +15,7 @@ from . import BACKBONES, __version__, demo
 from .attach import recurrence_of
 from .backbones import head_classes
 from .evaluate import EvalOptions, evaluate
+from .plot import plot
 from .settings import add_flags, check_flags, read_settings
 from .train import TrainOptions, train
 from .train.options import ALIASES as TRAIN_ALIASES
@@ -44,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     _add_train(verbs)
     _add_eval(verbs)
+    _add_plot(verbs)
     _add_demo(verbs)
     about = "list the architectures and the model classes holdover runs"
     verb = verbs.add_parser("backbones", help=about, description=f"{about.capitalize()}.")
@@ -85,6 +87,26 @@ def _add_eval(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     add_flags(verb, EvalOptions)
     verb.set_defaults(run=lambda parsed: evaluate(read_settings(EvalOptions, parsed)), verb=verb)
+
+
+def _add_plot(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    verb = verbs.add_parser(
+        "plot",
+        help="plot training curves of several runs, or several evaluations side by side",
+        description="Plot runs (training and validation loss) and evaluations (perplexity against "
+        "FLOPs, loss by position, use of the state), as PNG and SVG.",
+    )
+    verb.add_argument(
+        "paths", nargs="+", type=Path, metavar="PATH", help="folder of a run or of an evaluation"
+    )
+    verb.add_argument(
+        "--output",
+        type=Path,
+        default=Path("runs/plots"),
+        metavar="DIR",
+        help="folder for the plots",
+    )
+    verb.set_defaults(run=lambda parsed: plot(parsed.paths, parsed.output), verb=verb)
 
 
 def _add_demo(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -1,5 +1,6 @@
 """The text of a split, tokenised: a corpus's own split, or a part of a text that has none."""
 
+from importlib.resources import files
 from typing import Any, Literal
 
 from rich.console import Console
@@ -10,6 +11,8 @@ from .sources import open_source
 from .synthetic import Recall
 from .tokens import Encoder, Tokens
 
+# A novel that comes with the package.
+BUNDLED = {"time-machine": "the_time_machine.txt"}
 # Held-out ends begin with a document where there are at least so many of them.
 MANY_DOCUMENTS = 20
 
@@ -32,6 +35,8 @@ def read_text(
     if spec == Recall.name:
         source = Recall(split, window)
     else:
+        if spec in BUNDLED:
+            spec = str(files("holdover") / "texts" / BUNDLED[spec])
         source = open_source(
             spec,
             "train" if split == "all" else split,

@@ -1,0 +1,59 @@
+"""holdover plot: training curves of several runs, and evaluations side by side."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from .evaluate.plots import training_curves
+from .evaluate.run import RECORD
+from .evaluate.show import write_plots
+from .train.log import LOG, read_log
+
+
+def plot(paths: Sequence[Path], output: Path, console: Console | None = None) -> list[Path]:
+    """Plots of runs (folders with a log) and of evaluation records; returns what was written."""
+    console = console or Console(highlight=False)
+    runs: dict[str, list[dict[str, Any]]] = {}
+    records: dict[str, dict[str, Any]] = {}
+    for path in paths:
+        log, record = path / LOG, path / RECORD if path.is_dir() else path
+        if log.is_file():
+            runs[_fresh(path.name, runs)] = read_log(log)
+        elif record.is_file():
+            found = _evaluation(record)
+            records[_fresh(found["model"]["name"], records)] = found
+        else:
+            raise FileNotFoundError(
+                f"{path} is no run (it has no {LOG}) and no evaluation (no {RECORD}): give folders that "
+                "holdover train or holdover eval wrote."
+            )
+    written: list[Path] = []
+    if runs:
+        written += training_curves(output / "training", runs)
+    if records:
+        written += write_plots(output, records)
+    for path in written:
+        console.print(str(path), highlight=False, soft_wrap=True)
+    return written
+
+
+def _evaluation(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is no evaluation record ({error}).") from error
+    if not isinstance(found, dict) or found.get("record") != "evaluation":
+        raise ValueError(f"{path} is JSON, but no evaluation record of holdover eval.")
+    return found
+
+
+def _fresh(name: str, taken: dict[str, Any]) -> str:
+    """A name that no other curve has."""
+    number = 2
+    fresh = name
+    while fresh in taken:
+        fresh, number = f"{name} ({number})", number + 1
+    return fresh

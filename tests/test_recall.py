@@ -1,0 +1,59 @@
+"""A corpus that cannot be learnt without a memory, through the command line: the twins part ways."""
+
+import json
+
+import pytest
+
+from holdover import cli
+from holdover.data.synthetic import CHANCE, Recall
+
+SETTINGS = """
+model: gpt2
+from_scratch: true
+shape: {n_layer: 2, n_embd: 64, n_head: 4, n_positions: 32, initializer_range: 0.12,
+        resid_pdrop: 0.0, embd_pdrop: 0.0, attn_pdrop: 0.0}
+data: recall
+tokenizer: bytes
+window: 16
+windows: 3
+rows: 32
+learning_rate: 3e-3
+added_learning_rate: 3e-3
+warm_up: 20
+max_steps: 200
+"""
+TWINS = {
+    "pooled": ["recurrence.pooling=last"],
+    "tokens": ["recurrence=tokens", "recurrence.map_hidden="],
+    "none": ["recurrence=none"],
+}
+
+
+def test_only_answers_are_scored_and_they_need_the_first_window():
+    for document in Recall("valid", window=16).documents():
+        text = b"".join(document.read()).decode()
+        assert len(text) == 3 * 16 + 1
+        (answer, again), fact = [text[a:b] for a, b in document.scored], text[15]
+        assert answer == again == fact
+        # Nothing in the windows of the questions gives the answer away before it is asked.
+        assert fact not in text[16:31] and text[14] == "=" and text[30] == text[46] == "?"
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_a_recurrent_model_answers_and_its_plain_twin_guesses(name, tmp_path):
+    (tmp_path / "settings.yaml").write_text(SETTINGS)
+    cache = ["--cache-dir", str(tmp_path / "cache")]
+    run = ["--config", str(tmp_path / "settings.yaml"), "--output", str(tmp_path / "run")]
+    assert cli.main(["train", *run, *cache, *TWINS[name]]) == 0
+    read = ["--model", str(tmp_path / "run"), "--data", "recall", "--output", str(tmp_path)]
+    assert cli.main(["eval", *read, *cache, "--history", "1", "--no-plots"]) == 0
+    (row,) = json.loads((tmp_path / "eval.json").read_text())["rows"]
+    right = row["next_token"]["top1_accuracy"]
+    assert row["counts"]["tokens"] == 512
+    if name == "none":
+        assert abs(right - CHANCE) < 0.05 and "state" not in row
+    else:
+        assert right > 0.95
+        # Without the state, or with another document's, the same model guesses too.
+        for spoiled in ("zeroed", "other"):
+            assert row["state"][spoiled]["low"] > 1
