@@ -16,7 +16,7 @@ from ..backbones import BACKBONES
 from ..config import RecurrenceConfig
 from .add_remove import add_recurrence, remove_recurrence
 from .model import RecurrentModel
-from .saving import ADDED_CONFIG
+from .saving import ADDED_CONFIG, RecurrentModelConfig
 
 # The link to a run's best checkpoint, and what its checkpoints are called.
 BEST = "best"
@@ -69,7 +69,7 @@ def open_model(
         else:
             model = RecurrentModel.from_pretrained(folder)
     # Files may hold half precision; training and comparisons want one that is known.
-    model = model.float()
+    model = _in_own_memory(model.float())
     if found is None:
         return add_recurrence(model, recurrence or RecurrenceConfig(carry="none"))
     own = RecurrenceConfig.from_dict(found)
@@ -112,16 +112,19 @@ def random_model(
         if name in BACKBONES and not Path(name).is_dir():
             special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
             config = AutoConfig.for_model(name, **{"vocab_size": vocabulary, **special})
+        elif recurrence_of(name) is not None:
+            config = RecurrentModelConfig.from_pretrained(model_folder(name)).backbone
         else:
             config = AutoConfig.from_pretrained(model_folder(name))
-    for key, value in shape.items():
+    for key in shape:
         if not hasattr(config, key):
             near = difflib.get_close_matches(key, list(config.to_dict()), n=3)
             hint = f"; did you mean {', '.join(near)}?" if near else "."
             raise ValueError(f"shape: {key!r} is not a setting of {config.model_type} models{hint}")
-        setattr(config, key, value)
     torch.manual_seed(seed)
     try:
+        for key, value in shape.items():
+            setattr(config, key, value)
         model = AutoModelForCausalLM.from_config(config)
     # Whatever a model makes of a shape that is none: no two fail alike.
     except Exception as error:
@@ -131,6 +134,17 @@ def random_model(
             f"shape: no {config.model_type} model can be made with {given or 'no changes'} ({told})."
         ) from error
     return add_recurrence(model, recurrence)
+
+
+def _in_own_memory(model: Any) -> Any:
+    """Weights copied out of the file that they are mapped from.
+
+    There they begin anywhere, and with the place of a matrix the last bit of a product changes: a run
+    that is continued from a file would not be the run that wrote it.
+    """
+    for tensor in [*model.parameters(), *model.buffers()]:
+        tensor.data = tensor.data.clone()
+    return model
 
 
 @contextmanager

@@ -171,15 +171,18 @@ class HFEncoder:
         return token.replace("▁", " ").encode()
 
 
-def open_encoder(name_or_dir: str | Path) -> ByteEncoder | HFEncoder:
-    """`bytes`, a folder with a tokenizer, or a tokenizer's name on the hub."""
+def open_encoder(
+    name_or_dir: str | Path, gguf_file: str | None = None
+) -> ByteEncoder | HFEncoder:
+    """`bytes`, a folder with a tokenizer (or a GGUF file that holds one), or a name on the hub."""
     name, folder = str(name_or_dir), Path(name_or_dir)
     if name == "bytes":
         return ByteEncoder()
     if folder.is_dir():
         if (folder / OWN_FILE).is_file():
             return _open_own(folder / OWN_FILE)
-        if not any(TOKENIZER_FILES.fullmatch(path.name) for path in folder.iterdir()):
+        names = [path.name for path in folder.iterdir()]
+        if gguf_file is None and not any(map(TOKENIZER_FILES.fullmatch, names)):
             raise ValueError(
                 f"The folder {name} has no tokenizer: say which one to use with --tokenizer, for "
                 "example --tokenizer bytes."
@@ -189,7 +192,7 @@ def open_encoder(name_or_dir: str | Path) -> ByteEncoder | HFEncoder:
             f"There is no folder {name} with a tokenizer: give a folder, a name on the hub, or the "
             "word bytes."
         )
-    return HFEncoder(_load(name), folder.resolve().name if folder.is_dir() else name)
+    return HFEncoder(_load(name, gguf_file), folder.resolve().name if folder.is_dir() else name)
 
 
 def _open_own(path: Path) -> ByteEncoder:
@@ -205,11 +208,12 @@ def _open_own(path: Path) -> ByteEncoder:
     return ByteEncoder()
 
 
-def _load(name: str) -> Any:
+def _load(name: str, gguf_file: str | None) -> Any:
     import transformers
 
+    options = {} if gguf_file is None else {"gguf_file": gguf_file}
     try:
-        return transformers.AutoTokenizer.from_pretrained(name)
+        return transformers.AutoTokenizer.from_pretrained(name, **options)
     # Missing packages, damaged files, no network: many kinds, all of them mean "not this one".
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(" .:")

@@ -130,6 +130,7 @@ def diagnose(
     return {
         "windows": len(drawn),
         "interval_over": units,
+        "units": resampled.count,
         "own_loss": float(own.sum() / counts.sum()),
         "own_differs_from_first_reading": float(np.abs(own - was).max()),
         "other_is": kind,

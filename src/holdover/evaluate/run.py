@@ -35,7 +35,7 @@ def evaluate(options: EvalOptions, console: Console | None = None) -> dict[str, 
     console = console or Console(highlight=False)
     _make_folder(options.output)
     device = _device(options)
-    model = _open(options)
+    model = open_to_read(options.model, options.window, options.gguf_file)
     trained = model.settings
     encoder = open_encoder(options.tokenizer or model_folder(options.model))
     check_vocabulary(model, encoder)
@@ -113,11 +113,14 @@ def _device(options: EvalOptions) -> torch.device:
     return torch.device("cuda" if on_gpu else "cpu")
 
 
-def _open(options: EvalOptions) -> RecurrentModel:
-    if recurrence_of(options.model) is not None:
-        return open_model(options.model)
-    stock = RecurrenceConfig(carry="none", window=options.window or STOCK_WINDOW)
-    return open_model(options.model, stock, gguf_file=options.gguf_file)
+def open_to_read(
+    name: str, window: int | None = None, gguf_file: str | None = None
+) -> RecurrentModel:
+    """A model with its own recurrence, or a stock model that reads every window alone."""
+    if recurrence_of(name) is not None:
+        return open_model(name)
+    stock = RecurrenceConfig(carry="none", window=window or STOCK_WINDOW)
+    return open_model(name, stock, gguf_file=gguf_file)
 
 
 def _training_run(model: str) -> dict[str, Any] | None:
@@ -251,7 +254,9 @@ def _sizes(model: RecurrentModel) -> tuple[int, int]:
 
 def _counted(model: RecurrentModel, window: int, overlap: int, device: torch.device) -> float:
     """Forward FLOPs of a window with a state, as torch counts them, for each new token."""
-    ids = torch.zeros(1, window, dtype=torch.long, device=device)
+    # Which token does not matter, but transformers warns of padding.
+    token = 1 if model.backbone.config.pad_token_id == 0 else 0
+    ids = torch.full((1, window), token, device=device)
 
     def read() -> None:
         with torch.no_grad():

@@ -77,7 +77,7 @@ def score(
     reset_every: int | None = None,
     measure: Measure | None = None,
     keep_state: Callable[[Batch, State | None], None] | None = None,
-    advance: Callable[[int], None] | None = None,
+    advance: Callable[[int], Any] | None = None,
 ) -> Scores:
     """Read a corpus with the settings of `model` and score it.
 

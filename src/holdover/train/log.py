@@ -7,6 +7,8 @@ import importlib.util
 import json
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,28 +40,45 @@ class Log:
     def continue_from(self, step: int) -> None:
         """Forget what was logged after a step."""
         kept = [line for line in read_log(self.path) if line["step"] <= step]
-        write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+        with writing(self.path):
+            write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
     def write(self, **values: Any) -> None:
-        if self._file is None:
-            self._file = open(self.path, "a")  # noqa: SIM115 - open as long as the run
         # JSON has no word for what is no number.
         values = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in values.items()
         }
-        self._file.write(json.dumps(values) + "\n")
-        self._file.flush()
+        with writing(self.path):
+            if self._file is None:
+                self._file = open(self.path, "a")  # noqa: SIM115 - open as long as the run
+            self._file.write(json.dumps(values) + "\n")
+            self._file.flush()
 
     def sync(self) -> None:
         """Before a checkpoint: its lines must not be younger than it."""
         if self._file is not None:
-            os.fsync(self._file.fileno())
+            with writing(self.path):
+                os.fsync(self._file.fileno())
 
     def close(self) -> None:
         if self._file is not None:
-            self._file.close()
+            # Every line was flushed: what cannot be written now has been complained about.
+            with suppress(OSError):
+                self._file.close()
             self._file = None
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A disk that is full or gone, as one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(
+            f"{path} could not be written ({error.strerror or error}): make room or give another "
+            "--output, and continue with --resume."
+        ) from error
 
 
 def check_trackers(names: tuple[str, ...]) -> None:

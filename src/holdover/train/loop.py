@@ -124,7 +124,10 @@ class Loop:
         self.reached = Reached(**point.progress)
         self.reached.finished = None
         restore_state(self._own_model(), self.optimizer, point.optimizer)
-        self.carried = None if point.carried is None else point.carried.to(self.accelerator.device)
+        self.carried = point.carried
+        if self.carried is not None:
+            # A copy, for the reason that weights are copied when a model is opened.
+            self.carried = self.carried.to(self.accelerator.device, copy=True)
         self.log.continue_from(self.reached.step)
         # The run may have been killed between writing its best checkpoint and linking to it.
         self.checkpoints.mark_best(self.reached.best_step)

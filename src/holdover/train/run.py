@@ -26,7 +26,7 @@ from ..settings import as_dict
 from ..state import write_atomically
 from .checkpoint import RUN, damaged
 from .language import LanguageModelling
-from .log import LOG, check_trackers
+from .log import LOG, check_trackers, writing
 from .loop import Loop, Reached
 from .optim import build_optimizer
 from .options import CHANGEABLE, TrainOptions
@@ -205,7 +205,8 @@ def build_loop(
     }
     about_bytes = json.dumps(about, indent=2).encode()
     if not (options.output / RUN).exists():
-        write_atomically(options.output / RUN, about_bytes)
+        with writing(options.output / RUN):
+            write_atomically(options.output / RUN, about_bytes)
 
     def save_model(folder: Path) -> None:
         with quietly():
