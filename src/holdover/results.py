@@ -18,20 +18,20 @@ from .state import write_atomically
 PACKAGES = ("holdover", "torch", "transformers", "tokenizers", "accelerate", "peft", "numpy")
 
 
-def provenance() -> dict[str, Any]:
-    """Command, commit, versions and device of this process."""
+def provenance(device: torch.device | None = None) -> dict[str, Any]:
+    """Command, commit, versions and device of this process (on a GPU, unless another is named)."""
     return {
         "command": shlex.join(["python", *map(_without_machine_path, sys.argv)]),
         "commit": _commit(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in PACKAGES},
-        "device": device_name(),
+        "device": device_name(device),
     }
 
 
-def device_name() -> str:
-    if torch.cuda.is_available():
+def device_name(device: torch.device | None = None) -> str:
+    if torch.cuda.is_available() and (device is None or device.type == "cuda"):
         return torch.cuda.get_device_name()
     return f"CPU, {os.cpu_count()} cores"
 
@@ -43,6 +43,9 @@ def write_record(path: Path, record: dict[str, Any]) -> None:
 
 def _without_machine_path(argument: str) -> str:
     """An absolute path says where a machine keeps its files, which is nobody's business."""
+    key, equals, value = argument.partition("=")
+    if equals and Path(value).is_absolute():
+        return f"{key}={Path(value).name}"
     return Path(argument).name if Path(argument).is_absolute() else argument
 
 

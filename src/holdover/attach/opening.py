@@ -108,6 +108,7 @@ def random_model(
     name: str, shape: Mapping[str, Any], vocabulary: int, recurrence: RecurrenceConfig, seed: int
 ) -> RecurrentModel:
     """Random weights in the shape of a model, or of a type of models with some settings changed."""
+    config: Any
     with quietly(), _refusing(name):
         if name in BACKBONES and not Path(name).is_dir():
             special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))

@@ -50,6 +50,10 @@ class RecurrentModelConfig(PreTrainedConfig):
         super().__init__(**kwargs)
 
 
+# AutoConfig and AutoTokenizer look at a folder's config.json and want to know its type.
+AutoConfig.register(RecurrentModelConfig.model_type, RecurrentModelConfig, exist_ok=True)
+
+
 def build_backbone(config: RecurrentModelConfig) -> PreTrainedModel:
     """A stock model of the right class; its weights are loaded into it afterwards."""
     model = getattr(transformers, config.architecture)(config.backbone)

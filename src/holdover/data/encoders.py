@@ -171,9 +171,7 @@ class HFEncoder:
         return token.replace("▁", " ").encode()
 
 
-def open_encoder(
-    name_or_dir: str | Path, gguf_file: str | None = None
-) -> ByteEncoder | HFEncoder:
+def open_encoder(name_or_dir: str | Path, gguf_file: str | None = None) -> ByteEncoder | HFEncoder:
     """`bytes`, a folder with a tokenizer (or a GGUF file that holds one), or a name on the hub."""
     name, folder = str(name_or_dir), Path(name_or_dir)
     if name == "bytes":
@@ -193,6 +191,13 @@ def open_encoder(
             "word bytes."
         )
     return HFEncoder(_load(name, gguf_file), folder.resolve().name if folder.is_dir() else name)
+
+
+def encoder_of(
+    model: str, tokenizer: str | None = None, gguf_file: str | None = None
+) -> ByteEncoder | HFEncoder:
+    """The tokenizer that was asked for, else the model's own."""
+    return open_encoder(tokenizer) if tokenizer else open_encoder(model, gguf_file)
 
 
 def _open_own(path: Path) -> ByteEncoder:

@@ -77,7 +77,7 @@ class HoldoverLM(TemplateLM):
             self.model: RecurrentModel = pretrained
         else:
             self.model = open_to_read(pretrained, window, gguf_file)
-            tokenizer = tokenizer or model_folder(pretrained)
+            tokenizer = tokenizer or open_encoder(model_folder(pretrained), gguf_file)
         self.encoder: Encoder = open_encoder(tokenizer) if isinstance(tokenizer, str) else tokenizer
         check_vocabulary(self.model, self.encoder)
         # The harness looks for a tokenizer of transformers under this name.

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ..attach import RecurrentModel, check_vocabulary, model_folder, open_model, recurrence_of
 from ..config import RecurrenceConfig
-from ..data.encoders import open_encoder
+from ..data.encoders import encoder_of
 from ..data.splits import read_text
 from ..data.tokens import Encoder, Tokens
 from ..data.walk import count_windows
@@ -37,7 +37,7 @@ def evaluate(options: EvalOptions, console: Console | None = None) -> dict[str, 
     device = _device(options)
     model = open_to_read(options.model, options.window, options.gguf_file)
     trained = model.settings
-    encoder = open_encoder(options.tokenizer or model_folder(options.model))
+    encoder = encoder_of(model_folder(options.model), options.tokenizer, options.gguf_file)
     check_vocabulary(model, encoder)
     run = _training_run(options.model)
     window = options.window or trained.window
@@ -70,13 +70,10 @@ def evaluate(options: EvalOptions, console: Console | None = None) -> dict[str, 
             "counts": text_counts(tokens),
             "documents_read": tokens.documents,
         },
-        "options": as_dict(options),
+        "options": _without_places(as_dict(options)),
         "rows": rows,
-        "provenance": provenance(),
+        "provenance": provenance(device),
     }
-    for key in ("data_dir", "cache_dir", "output", "model", "tokenizer", "data"):
-        if record["options"][key] is not None:
-            record["options"][key] = _name(record["options"][key])
     write_record(options.output / RECORD, record)
     show(record, console)
     if options.plots:
@@ -133,9 +130,18 @@ def _told(run: dict[str, Any] | None) -> dict[str, Any] | None:
     if run is None:
         return None
     return {
+        "options": _without_places(run["options"]),
         "data": run["data"],
-        "seed": run["options"]["seed"],
-        "commit": run["provenance"]["commit"],
+        "provenance": run["provenance"],
+    }
+
+
+def _without_places(options: dict[str, Any]) -> dict[str, Any]:
+    """Settings as they were given, with names for the files and folders of this machine."""
+    places = ("data_dir", "cache_dir", "output", "model", "tokenizer", "data", "validation")
+    return {
+        key: _name(value) if key in places and value is not None else value
+        for key, value in options.items()
     }
 
 

@@ -229,11 +229,10 @@ class Loop:
             return
         loss = pending.loss.item()
         norm = None if pending.norm is None else pending.norm.item()
-        if not math.isfinite(loss) or not math.isfinite(norm or 0.0):
-            what = f"loss of step {pending.step} is {loss}"
-            if math.isfinite(loss):
-                what = f"gradient of step {pending.step} is not finite"
-            self._give_up(what)
+        if not math.isfinite(loss):
+            self._give_up(f"loss of step {pending.step} is {loss}")
+        if not math.isfinite(norm or 0.0):
+            self._give_up(f"gradient of step {pending.step} is not finite")
         self.log.write(
             step=pending.step,
             tokens=pending.tokens,
@@ -251,8 +250,8 @@ class Loop:
 
     def _check_weights(self) -> None:
         """Without clipping nobody looks at gradients: a loss may be the last finite thing."""
-        weights = [parameter.detach() for parameter in self._own_model().parameters()]
-        if not bool(torch.stack([weight.isfinite().all() for weight in weights]).all()):
+        finite = [weight.detach().isfinite().all() for weight in self._own_model().parameters()]
+        if not bool(torch.stack(finite).all()):
             self._give_up(f"weights after step {self.reached.step} are not finite")
 
     def _give_up(self, what: str) -> NoReturn:
