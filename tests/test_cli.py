@@ -17,7 +17,7 @@ def refusal(capsys, *arguments):
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith("holdover: ")
-    assert printed.err.count("\n") == 1 and printed.err.endswith(".\n")
+    assert printed.err.count("\n") == 1 and printed.err.endswith((".\n", "?\n"))
     return printed.err
 
 
@@ -51,7 +51,6 @@ def test_help(arguments, capsys):
         ([], "required: VERB"),
         (["dream"], "'dream'"),
         (["demo", "--steps", "many"], "--steps"),
-        (["demo", "--walk"], "--walk"),
     ],
 )
 def test_what_cannot_be_parsed(arguments, said, capsys):
@@ -59,6 +58,12 @@ def test_what_cannot_be_parsed(arguments, said, capsys):
         cli.main(arguments)
     assert stop.value.code == 2
     assert said in capsys.readouterr().err
+
+
+def test_an_unknown_flag_names_its_neighbours(capsys):
+    assert "--stepps is not a flag of holdover demo; did you mean --steps?" in refusal(
+        capsys, "demo", "--stepps", "3"
+    )
 
 
 def test_demo_refuses_a_missing_text(tmp_path, capsys):

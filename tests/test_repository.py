@@ -14,7 +14,7 @@ import holdover
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "holdover"
 STOREYS = [
-    {"config", "state", "windows", "unroll", "loss", "results", "settings"},
+    {"config", "state", "windows", "unroll", "loss", "results", "settings", "setting_kinds"},
     {"mechanisms", "data"},
     {"backbones"},
     {"attach"},

@@ -413,7 +413,6 @@ def test_validation_is_the_mean_over_the_held_out_text(tmp_path):
     assert last["valid_perplexity"] == pytest.approx(math.exp(found), rel=1e-4)
 
 
-@pytest.mark.xfail(reason="data/splits.py reads only the end of a validation text", strict=False)
 def test_a_validation_text_of_its_own_is_read_whole(tmp_path):
     other = write_documents(tmp_path / "other.txt", seed=5)
     run = train(tmp_path, max_steps=1, validation=other)
@@ -421,7 +420,6 @@ def test_a_validation_text_of_its_own_is_read_whole(tmp_path):
     assert "part" not in about["training"] and "part" not in about["validation"]
 
 
-@pytest.mark.xfail(reason="data/splits.py has no split all of a corpus with splits", strict=False)
 def test_a_validation_text_beside_a_corpus_with_splits(tmp_path):
     for split in ("train", "valid"):
         (tmp_path / "corpus" / split).mkdir(parents=True)

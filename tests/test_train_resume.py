@@ -402,6 +402,15 @@ def test_another_text_under_the_same_name_is_refused(which, tmp_path, capsys):
     assert files_of(run) == before
 
 
+def test_a_run_knows_its_settings(tmp_path):
+    """--resume needs no more than the folder, and what is to change."""
+    assert cli.main(command(tmp_path, "recurrence.slots=2", max_steps=4)) == 0
+    assert cli.main(["train", "--resume", "--output", str(tmp_path / "run"), "max_steps=6"]) == 0
+    other = tmp_path / "other"
+    assert cli.main(command(tmp_path, "recurrence.slots=2", max_steps=6, output=other)) == 0
+    assert losses_of(tmp_path / "run") == losses_of(other)
+
+
 def test_nothing_to_continue(tmp_path, capsys):
     assert "no run in" in refusal(capsys, command(tmp_path, resume=True))
 

@@ -7,6 +7,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -16,14 +17,19 @@ from .attach import recurrence_of
 from .backbones import head_classes
 from .evaluate import EvalOptions, evaluate
 from .plot import plot
-from .settings import add_flags, check_flags, read_settings
-from .train import TrainOptions, train
+from .settings import add_flags, build, check_flags, given_settings
+from .train import LoopOptions, TrainOptions, train
 from .train.options import ALIASES as TRAIN_ALIASES
+from .train.run import read_about
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     options, unknown = _parser().parse_known_args(argv)
     try:
+        if hasattr(options, "overrides"):
+            # argparse takes words once: those behind a second row of flags are left over.
+            options.overrides += [word for word in unknown if not word.startswith("-")]
+            unknown = [word for word in unknown if word.startswith("-")]
         check_flags(options.verb, unknown)
         options.run(options)
     except KeyboardInterrupt:
@@ -62,19 +68,24 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         allow_abbrev=False,
     )
     verb.add_argument(
-        "--resume", action="store_true", help="continue the run in --output where it stopped"
+        "--resume",
+        action="store_true",
+        help="continue the run in --output where it stopped, with its settings",
     )
     add_flags(verb, TrainOptions, TRAIN_ALIASES)
     verb.set_defaults(run=run_train, verb=verb)
 
 
 def run_train(parsed: argparse.Namespace) -> None:
-    chosen = read_settings(TrainOptions, parsed, TRAIN_ALIASES)
-    # A model that has a state already keeps its settings, where no others were asked for.
-    own = recurrence_of(chosen.model)
-    if own is not None and own["carry"] != "none":
-        chosen = read_settings(TrainOptions, parsed, TRAIN_ALIASES, {"recurrence": own})
-    train(chosen, resume=parsed.resume)
+    given = given_settings(TrainOptions, parsed, TRAIN_ALIASES)
+    before: dict[str, Any] = {}
+    if parsed.resume:
+        # A run knows its settings: only what is to change needs saying again.
+        before = read_about(given.get("output", LoopOptions.output))["options"]
+    elif own := recurrence_of(given.get("model", "")):
+        # A model that has a state keeps its settings, where no others are asked for.
+        before = {"recurrence": own} if own["carry"] != "none" else {}
+    train(build(TrainOptions, before, given), resume=parsed.resume)
 
 
 def _add_eval(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -86,7 +97,11 @@ def _add_eval(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         allow_abbrev=False,
     )
     add_flags(verb, EvalOptions)
-    verb.set_defaults(run=lambda parsed: evaluate(read_settings(EvalOptions, parsed)), verb=verb)
+    verb.set_defaults(run=run_eval, verb=verb)
+
+
+def run_eval(parsed: argparse.Namespace) -> None:
+    evaluate(build(EvalOptions, given_settings(EvalOptions, parsed)))
 
 
 def _add_plot(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

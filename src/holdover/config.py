@@ -49,6 +49,7 @@ class RecurrenceConfig:
     map_hidden: tuple[int, ...] = (200, 200, 200)
     """Hidden sizes of the feed-forward map between windows; () is one linear map."""
     map_activation: Literal["relu", "gelu"] = "relu"
+    """Between the layers of that map."""
     start: Literal["none", "learned"] = "none"
     """What the first window of a document reads: nothing (the method), or a learned state."""
     pool_positions: Literal["all", "non_overlap"] = "all"

@@ -12,11 +12,12 @@ import difflib
 import inspect
 import json
 import textwrap
-import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_type_hints
+
+from .setting_kinds import as_annotated, expected, metavar
 
 Options = TypeVar("Options")
 
@@ -59,7 +60,9 @@ def add_flags(
         "overrides", nargs="*", metavar="KEY=VALUE", help="settings that win over file and flags"
     )
     short = {key: alias for alias, key in aliases.items()}
+    groups = _groups(parser, options)
     for setting in settings_of(options).values():
+        group = groups[setting.key.partition(".")[0]]
         names = [f"--{setting.key.replace('_', '-')}"]
         if setting.key in short:
             names.insert(0, f"--{short[setting.key]}")
@@ -72,9 +75,26 @@ def add_flags(
             "help": (setting.help + shown).replace("%", "%%"),
         }
         if setting.kind is bool:
-            parser.add_argument(*names, action=argparse.BooleanOptionalAction, **about)
+            group.add_argument(*names, action=argparse.BooleanOptionalAction, **about)
         else:
-            parser.add_argument(*names, metavar=_metavar(setting.kind), **about)
+            group.add_argument(*names, metavar=metavar(setting.kind), **about)
+
+
+def _groups(parser: argparse.ArgumentParser, options: type) -> dict[str, Any]:
+    """For each field the group of flags it is shown in: its class's, or that of its section."""
+    hints, groups = get_type_hints(options), {}
+    classes = [cls for cls in options.__mro__ if dataclasses.is_dataclass(cls)]
+    for cls in classes:
+        fields = [name for name in cls.__annotations__ if not dataclasses.is_dataclass(hints[name])]
+        groups |= dict.fromkeys(fields, parser.add_argument_group(_first_sentence(cls)))
+    for name, kind in hints.items():
+        if dataclasses.is_dataclass(kind):
+            groups[name] = parser.add_argument_group(_first_sentence(kind))
+    return groups
+
+
+def _first_sentence(cls: Any) -> str:
+    return " ".join((cls.__doc__ or "").split()).partition(".")[0]
 
 
 def check_flags(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> None:
@@ -82,22 +102,16 @@ def check_flags(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> None
     if not unknown:
         return
     flag = unknown[0].partition("=")[0]
-    if not flag.startswith("-"):
-        # argparse takes words once: those behind a second row of flags are left over.
-        raise ValueError(f"{unknown[0]!r} stands apart: write KEY=VALUE words next to each other.")
     known = [name for action in parser._actions for name in action.option_strings]
     near = difflib.get_close_matches(flag, known, n=3)
     hint = f"did you mean {', '.join(near)}?" if near else f"see {parser.prog} --help."
     raise ValueError(f"{flag} is not a flag of {parser.prog}; {hint}")
 
 
-def read_settings(
-    options: type[Options],
-    parsed: argparse.Namespace,
-    aliases: Mapping[str, str] = {},
-    defaults: Mapping[str, Any] = {},
-) -> Options:
-    """Defaults, then the file, then flags, then KEY=VALUE words."""
+def given_settings(
+    options: type, parsed: argparse.Namespace, aliases: Mapping[str, str] = {}
+) -> dict[str, Any]:
+    """What was asked for: the file, then flags, then KEY=VALUE words; dotted keys."""
     known = settings_of(options)
     flags = {key: value for key, value in vars(parsed).items() if key in known}
     words = {}
@@ -109,20 +123,26 @@ def read_settings(
             )
         words[key] = value
     in_file = {} if parsed.config is None else read_file(parsed.config)
-    return build(options, defaults, in_file, flags, words, aliases=aliases)
+    return _chosen(options, (in_file, flags, words), aliases)
 
 
 def build(
     options: type[Options], *layers: Mapping[str, Any], aliases: Mapping[str, str] = {}
 ) -> Options:
     """The dataclass from dotted or nested keys; later layers win."""
+    return _construct(options, _chosen(options, layers, aliases))
+
+
+def _chosen(
+    options: type, layers: Sequence[Mapping[str, Any]], aliases: Mapping[str, str]
+) -> dict[str, Any]:
     known = settings_of(options)
     chosen: dict[str, Any] = {}
     for layer in layers:
         for key, value in _flat(layer, known).items():
             key = aliases.get(key, key).replace("-", "_")
             chosen[key] = _convert(_known(key, known, aliases), value)
-    return _construct(options, chosen)
+    return chosen
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -176,75 +196,12 @@ def _known(key: str, known: Mapping[str, Setting], aliases: Mapping[str, str]) -
 
 
 def _convert(setting: Setting, value: Any) -> Any:
-    # None first: the word none would be a name or a path like any other.
-    for kind in sorted(_kinds(setting.kind), key=lambda kind: kind is not types.NoneType):
-        try:
-            return _as_kind(kind, value)
-        except (ValueError, TypeError):
-            continue
-    raise ValueError(
-        f"{setting.key}={value!r} was given where {_expected(setting.kind)} was expected."
-    )
-
-
-def _kinds(kind: Any) -> list[Any]:
-    return list(get_args(kind)) if get_origin(kind) in (Union, types.UnionType) else [kind]
-
-
-def _as_kind(kind: Any, value: Any) -> Any:
-    if kind is types.NoneType:
-        if value is None or value in ("none", "null", ""):
-            return None
-    elif get_origin(kind) is Literal:
-        if value in get_args(kind):
-            return value
-    elif get_origin(kind) is tuple:
-        parts = value.split(",") if isinstance(value, str) else value
-        parts = [parts] if isinstance(parts, (int, float)) else parts
-        inner = get_args(kind)[0]
-        return tuple(_as_kind(inner, part) for part in parts if part != "")
-    elif kind is bool:
-        words = {True: True, False: False, "true": True, "false": False, "yes": True, "no": False}
-        if isinstance(value, (bool, str)) and value in words:
-            return words[value]
-    elif kind is int:
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-        if isinstance(value, (str, float)) and float(value).is_integer():
-            # A float would round large numbers.
-            return int(value) if str(value).replace("_", "").isdigit() else int(float(value))
-    elif kind is float:
-        if not isinstance(value, bool):
-            return float(value)
-    elif kind is Path:
-        return Path(value).expanduser()
-    elif kind is str:
-        if isinstance(value, (str, int, float)) and not isinstance(value, bool):
-            return str(value)
-    elif get_origin(kind) is dict:
-        found = _read_pairs(value) if isinstance(value, str) else value
-        if isinstance(found, Mapping):
-            return {str(key): _as_number(inner) for key, inner in found.items()}
-    raise ValueError
-
-
-def _read_pairs(text: str) -> Any:
-    import yaml
-
-    if text and "=" not in text:
-        raise ValueError
     try:
-        return yaml.safe_load("{" + text.replace("=", ": ") + "}")
-    except yaml.YAMLError as error:
-        raise ValueError from error
-
-
-def _as_number(value: Any) -> Any:
-    """YAML takes 1e-5 for a word."""
-    try:
-        return float(value) if isinstance(value, str) else value
+        return as_annotated(setting.kind, value)
     except ValueError:
-        return value
+        raise ValueError(
+            f"{setting.key}={value!r} was given where {expected(setting.kind)} was expected."
+        ) from None
 
 
 def _construct(options: type[Options], chosen: Mapping[str, Any]) -> Options:
@@ -287,41 +244,3 @@ def _shown(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ",".join(map(str, value))
     return f"{value:_}" if isinstance(value, int) and value >= 100_000 else str(value)
-
-
-def _metavar(kind: Any) -> str:
-    names = {
-        int: "N",
-        float: "X",
-        str: "NAME",
-        Path: "PATH",
-        bool: "YES|NO",
-        types.NoneType: "none",
-    }
-    parts = []
-    for one in _kinds(kind):
-        if get_origin(one) is Literal:
-            parts += [str(choice) for choice in get_args(one)]
-        elif get_origin(one) is tuple:
-            parts.append(f"{names[get_args(one)[0]]},...")
-        elif get_origin(one) is dict:
-            parts.append("KEY=VALUE,...")
-        else:
-            parts.append(names[one])
-    return "|".join(part for part in parts if part != "none" or len(parts) == 1)
-
-
-def _expected(kind: Any) -> str:
-    words = {int: "a whole number", float: "a number", str: "a name", Path: "a path"}
-    words |= {bool: "true or false", types.NoneType: "none"}
-    parts = []
-    for one in _kinds(kind):
-        if get_origin(one) is Literal:
-            parts += [repr(choice) for choice in get_args(one)]
-        elif get_origin(one) is tuple:
-            parts.append(f"{words[get_args(one)[0]]} or several with commas between")
-        elif get_origin(one) is dict:
-            parts.append("KEY=VALUE with commas between")
-        else:
-            parts.append(words[one])
-    return " or ".join(parts)

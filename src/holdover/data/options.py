@@ -7,6 +7,8 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions:
+    """The text, and how it is read."""
+
     data: str = ""
     """Text file, folder of texts, JSONL file, name of a corpus (wikitext-2, wikitext-103, pg19, enwik8,
     text8, and with the package: time-machine, a novel, and recall, synthetic), ORG/NAME or

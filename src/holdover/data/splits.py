@@ -24,11 +24,13 @@ def read_text(
     *,
     window: int,
     data: str | None = None,
+    whole: bool = False,
     console: Console | None = None,
 ) -> Tokens:
     """The tokens of a split of `data` (else of the options' own).
 
-    A text without splits has a part to train on, its held-out end (valid), and is else read whole.
+    A text without splits has a part to train on and a held-out end (valid), unless the whole of it is
+    asked for; to be tested on, it is always read whole.
     """
     spec = data or options.data
     source: Any
@@ -55,7 +57,7 @@ def read_text(
         errors=options.errors,
         console=console,
     )
-    if source.has_splits or split in ("all", "test"):
+    if source.has_splits or whole or split in ("all", "test"):
         return tokens
     return held_out(tokens, options.held_out, train=split == "train")
 

@@ -9,6 +9,8 @@ from ..data.options import TextOptions
 
 @dataclass(frozen=True, kw_only=True)
 class EvalOptions(TextOptions):
+    """The model, what is measured, where it is written."""
+
     model: str = ""
     """Name or folder of a language model, of a holdover model, or of a run (its best checkpoint)."""
     gguf_file: str | None = None

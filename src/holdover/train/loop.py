@@ -7,11 +7,9 @@
 """
 
 import math
-import signal
-import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -32,6 +30,7 @@ from .log import Log
 from .optim import named_state, rate, restore_state, set_rate
 from .options import LoopOptions
 from .progress import Display, metrics_line
+from .signals import Signals
 
 
 class BatchLike(Protocol):
@@ -116,7 +115,7 @@ class Loop:
         self.carried: State | None = None
         self.total = total_steps(options, task)
         self._pending: Pending | None = None
-        self._signal: int | None = None
+        self.signals = Signals()
 
     def resume(self, path: Path) -> None:
         """Continue from a checkpoint whose weights are in the model already."""
@@ -138,7 +137,7 @@ class Loop:
         self._started = time.perf_counter() - self.reached.seconds
         self.display.start(self.reached.step, self.reached.tokens)
         try:
-            with self._signals():
+            with self.signals:
                 if self.reached.step == 0 and not self.checkpoints.found():
                     self._validate()
                     first = self._save()
@@ -172,13 +171,11 @@ class Loop:
             self._validate()
             reached.finished = reached.finished or self._limit()
             self._save()
-        elif reached.finished or self._signal or reached.step % self.options.save_every == 0:
+        elif reached.finished or self.signals.name or reached.step % self.options.save_every == 0:
             self._save()
-        if self._signal and not reached.finished:
-            name = signal.Signals(self._signal).name
-            self.display.say(
-                f"{name}: stopped after step {reached.step:,}; continue with --resume."
-            )
+        if self.signals.name and not reached.finished:
+            told = f"stopped after step {reached.step:,}; continue with --resume."
+            self.display.say(f"{self.signals.name}: {told}")
             raise KeyboardInterrupt
 
     def _stream(self) -> Generator[tuple[tuple[int, int], BatchLike]]:
@@ -318,26 +315,6 @@ class Loop:
 
     def _own_model(self) -> Any:
         return self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """A polite signal is answered with a checkpoint; a second one stops at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def note(number: int, frame: Any) -> None:
-            if self._signal is not None:
-                raise KeyboardInterrupt
-            self._signal = number
-
-        wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-        before = {number: signal.signal(number, note) for number in wanted}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def total_steps(options: LoopOptions, task: Task) -> int:

@@ -24,6 +24,8 @@ CHANGEABLE = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class LoopOptions:
+    """The run: learning rates, limits, checkpoints, logs."""
+
     output: Path = Path("runs/train")
     """Folder of the run: checkpoints, log.jsonl, settings."""
     learning_rate: float = 5e-5
@@ -98,6 +100,8 @@ class LoopOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(LoopOptions, TextOptions):
+    """The model, and what a step reads."""
+
     model: str = ""
     """Name or folder of a Hugging Face causal language model, or of a holdover model or run."""
     gguf_file: str | None = None

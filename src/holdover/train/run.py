@@ -18,7 +18,7 @@ from ..attach import (
     quietly,
     random_model,
 )
-from ..data.encoders import open_encoder
+from ..data.encoders import encoder_of
 from ..data.splits import read_text
 from ..data.tokens import Encoder, Tokens
 from ..results import provenance
@@ -41,7 +41,7 @@ def train(
     check_trackers(options.report_to)
     accelerator = start_engine(options)
     checkpoint = prepare_folder(options, resume)
-    encoder = open_encoder(options.tokenizer or model_folder(options.model))
+    encoder = encoder_of(model_folder(options.model), options.tokenizer, options.gguf_file)
     training, validation = read_texts(options, encoder, console)
     if resume:
         check_same_texts(read_about(options.output), training, validation)
@@ -150,13 +150,14 @@ def _dotted(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_texts(options: TrainOptions, encoder: Encoder, console: Console) -> tuple[Tokens, Tokens]:
-    window = options.recurrence.window
-    # With a validation text of its own, the whole of a text without splits is trained on.
-    part = "train" if options.validation is None else "all"
-    training = read_text(options, encoder, part, window=window, console=console)
-    validation = read_text(
-        options, encoder, "valid", window=window, data=options.validation, console=console
-    )
+    how: dict[str, Any] = {
+        "window": options.recurrence.window,
+        # Two texts without splits: the whole of one to train on, of the other to validate on.
+        "whole": options.validation is not None,
+        "console": console,
+    }
+    training = read_text(options, encoder, "train", **how)
+    validation = read_text(options, encoder, "valid", data=options.validation, **how)
     if options.validation_tokens is not None:
         validation = validation.truncated(options.validation_tokens)
     return training, validation

@@ -1,0 +1,30 @@
+"""Polite signals: the first asks for a checkpoint after the step, a second one stops at once."""
+
+import signal
+import threading
+from typing import Any
+
+WANTED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+
+class Signals:
+    """Inside `with`, `name` is that of the signal that came, if one did."""
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Signals":
+        # Only the main thread is told of signals.
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in WANTED}
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: Any) -> None:
+        if self.name is not None:
+            raise KeyboardInterrupt
+        self.name = signal.Signals(number).name
