@@ -45,7 +45,7 @@ def test_the_record(record, place):
     fields |= {"perplexity_per_token", "perplexity_per_word", "perplexity_per_word_and_line"}
     fields |= {"perplexity_per_byte", "bits_per_byte", "bits_per_character", "intervals", "units"}
     fields |= {"interval_over", "loss_by_position", "flops_per_token", "tokens_per_second"}
-    fields |= {"seconds", "peak_memory", "next_token", "state"}
+    fields |= {"seconds", "peak_memory", "next_token", "state", "per_unit"}
     assert [row["overlap"] for row in made["rows"]] == [0, 4]
     for row in made["rows"]:
         assert set(row) == fields and row["carried_through"] == "document"

@@ -152,6 +152,20 @@ def test_the_readmes_tables_are_the_benchmarks_records(name):
     assert shown.strip() == benchmark.report(ROOT / "results" / name)
 
 
+def test_the_readmes_evaluations_are_the_records():
+    from holdover.evaluate.show import markdown
+
+    records = {
+        path.stem.rpartition("-")[2]: json.loads(path.read_text())
+        for path in sorted((ROOT / "results" / "evaluation").glob("*.json"))
+    }
+    text = (ROOT / "README.md").read_text()
+    shown = re.search(r"<!-- evaluation:begin -->\n(.*?)<!-- evaluation:end -->", text, re.S).group(
+        1
+    )
+    assert shown.strip() == markdown(records)
+
+
 def test_the_readmes_demo_table_is_the_record():
     record = json.loads((ROOT / "results" / "demo" / "demo.json").read_text())
     lines = [

@@ -16,7 +16,7 @@ from . import BACKBONES, __version__, demo
 from .attach import recurrence_of
 from .backbones import head_classes
 from .evaluate import EvalOptions, evaluate
-from .plot import plot
+from .plot import compare, plot
 from .settings import add_flags, build, check_flags, given_settings
 from .train import LoopOptions, TrainOptions, train
 from .train.options import ALIASES as TRAIN_ALIASES
@@ -51,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     _add_train(verbs)
     _add_eval(verbs)
+    _add_compare(verbs)
     _add_plot(verbs)
     _add_demo(verbs)
     about = "list the architectures and the model classes holdover runs"
@@ -122,6 +123,19 @@ def _add_plot(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         help="folder for the plots",
     )
     verb.set_defaults(run=lambda parsed: plot(parsed.paths, parsed.output), verb=verb)
+
+
+def _add_compare(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    verb = verbs.add_parser(
+        "compare",
+        help="compare evaluations on the same text, with paired intervals",
+        description="Show what each evaluation's loss is above that of the first, with intervals from "
+        "drawing the same documents (or blocks of windows) for all.",
+    )
+    verb.add_argument(
+        "paths", nargs="+", type=Path, metavar="PATH", help="folder of an evaluation, or its record"
+    )
+    verb.set_defaults(run=lambda parsed: compare(parsed.paths), verb=verb)
 
 
 def _add_demo(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -1,4 +1,4 @@
-"""holdover plot: training curves of several runs, and evaluations side by side."""
+"""holdover plot and compare: training curves of several runs, and evaluations side by side."""
 
 import json
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from .evaluate.compare import as_table
 from .evaluate.plots import training_curves
 from .evaluate.run import RECORD
 from .evaluate.show import write_plots
@@ -38,6 +39,20 @@ def plot(paths: Sequence[Path], output: Path, console: Console | None = None) ->
     for path in written:
         console.print(str(path), highlight=False, soft_wrap=True)
     return written
+
+
+def compare(paths: Sequence[Path], console: Console | None = None) -> None:
+    """Evaluations against the first of them, paired."""
+    records: dict[str, dict[str, Any]] = {}
+    for path in paths:
+        record = path / RECORD if path.is_dir() else path
+        if not record.is_file():
+            raise FileNotFoundError(
+                f"{path} is no evaluation (it has no {RECORD}): give folders that holdover eval wrote."
+            )
+        found = _evaluation(record)
+        records[_fresh(found["model"]["name"], records)] = found
+    (console or Console(highlight=False)).print(as_table(records))
 
 
 def _evaluation(path: Path) -> dict[str, Any]:

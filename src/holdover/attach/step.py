@@ -113,9 +113,13 @@ class Stepping:
 
     def _run(self, window: Window, wanted: Wanted) -> dict[str, Any]:
         """Run the stock model on a window and reduce what it says."""
-        inputs: dict[str, Any] = {"input_ids": window.input_ids}
-        if window.mask is not None and not self.row.causal:
-            # Padding stands behind the tokens: what reads left to right never sees it.
+        ids = window.input_ids
+        inputs: dict[str, Any] = {"input_ids": ids}
+        if window.mask is not None and self.row.causal:
+            # Padding stands behind the tokens: what reads left to right never sees it. Which ids it has
+            # does not matter, except that transformers warns of its own padding id without a mask.
+            inputs["input_ids"] = torch.where(window.mask, ids, ids[:, :1])
+        elif window.mask is not None:
             inputs["attention_mask"] = window.mask.long()
         if window.token_type_ids is not None:
             inputs["token_type_ids"] = window.token_type_ids

@@ -15,6 +15,8 @@ from .words import Words
 
 # Vocabularies up to this size are measured over all their classes.
 SMALL_VOCABULARY = 512
+# More units than this are not listed in a record.
+MOST_UNITS = 2000
 # Measure, what it is divided by, and how nats become it.
 DIVIDED = (
     ("perplexity_per_token", "tokens", "exp"),
@@ -54,7 +56,11 @@ def perplexities(scores: Scores, tokens: Tokens, draws: int, seed: int) -> dict[
             _, low, high = resampled.interval(sums, counts, transform)
             intervals[name] = [_finite(low), _finite(high)]
         found[name] = _finite(found[name])
-    return {**found, "intervals": intervals, "interval_over": kind, "units": resampled.count}
+    found |= {"intervals": intervals, "interval_over": kind, "units": resampled.count}
+    if resampled.count <= MOST_UNITS:
+        # For paired comparisons of models that were scored on the same targets.
+        found["per_unit"] = {"nats": sums.round(3).tolist(), "tokens": counts.astype(int).tolist()}
+    return found
 
 
 def _finite(value: float | None) -> float | None:

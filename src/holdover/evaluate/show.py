@@ -119,6 +119,33 @@ def _table(cells: Mapping[str, list[str]]) -> Table:
     return made
 
 
+def markdown(records: Mapping[str, Mapping[str, Any]]) -> str:
+    """Evaluations of several models on one text, a row for each overlap."""
+    lines = [
+        "| model | overlap | bits a byte | top-1 | FLOPs a token | state zeroed | another's state |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, record in records.items():
+        for row in record["rows"]:
+            low, high = row["intervals"]["bits_per_byte"]
+            cells = [
+                name,
+                str(row["overlap"]),
+                f"{row['bits_per_byte']:.3f} [{low:.3f}, {high:.3f}]",
+                _share(row, "top1_accuracy"),
+                f"{row['flops_per_token']['formula']:.2e}",
+            ]
+            for spoiled in ("zeroed", "other"):
+                found = row.get("state", {}).get(spoiled)
+                cells.append(
+                    f"{found['above_own']:+.4f} [{found['low']:+.4f}, {found['high']:+.4f}]"
+                    if found
+                    else ""
+                )
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def state_sentence(state: Mapping[str, Any]) -> str:
     """What the intervals say of the state."""
 
