@@ -58,7 +58,10 @@ def test_settings_that_do_not_fit(capsys, place, tmp_path):
     said = refused(capsys, place, tmp_path, "--overlap", f"0,{WINDOW}")
     assert f"overlap={WINDOW} must be smaller than window={WINDOW}" in said
     assert "which has 40 positions" in refused(capsys, place, tmp_path, "--window", "41")
-    assert "which has 40 positions" in refused(capsys, place, tmp_path, model="stock")
+    assert "which has 40 positions" in refused(
+        capsys, place, tmp_path, "--window=41", model="stock"
+    )
+    assert "held_out=5.0 must be a share" in refused(capsys, place, tmp_path, "--held-out", "5")
     assert "draws=5 must be at least 100" in refused(capsys, place, tmp_path, "--draws", "5")
     if not torch.cuda.is_available():
         assert "torch sees no GPU" in refused(capsys, place, tmp_path, "--device", "cuda")

@@ -246,9 +246,24 @@ def test_a_state_that_is_ignored(carry, lengths):
 def test_the_verdict_is_the_intervals(low, high, said):
     part = {"above_own": 0.1234, "low": low, "high": high}
     state = {"windows": 1234, "zeroed": part, "other": part, "other_is": "another document"}
-    sentence = state_sentence(state)
-    assert f"the state {said}: on 1,234 windows" in sentence
-    assert "zeroed +0.1234" in sentence and sentence.endswith(".")
+    sentence = state_sentence({**state, "history": []})
+    assert f"the state {said}. Loss, in nats a token on 1,234 windows," in sentence
+    assert "rises by +0.1234" in sentence and sentence.endswith("another document's.")
+
+
+@pytest.mark.parametrize(
+    ("above", "said"),
+    [
+        ([0.5, 0.04, 0.01], "Nine tenths of that are there with a history of 1 window."),
+        ([0.5, 0.4, 0.3], "More than 2 windows of history are used."),
+        ([-0.1, 0.0, 0.0], "another document's."),
+    ],
+)
+def test_how_far_the_memory_reaches(above, said):
+    part = {"above_own": 0.1, "low": 0.05, "high": 0.15}
+    state = {"windows": 9, "zeroed": part, "other": part, "other_is": "another document"}
+    history = [{"windows": n, "above_own": value} for n, value in enumerate(above)]
+    assert state_sentence({**state, "history": history}).endswith(said)
 
 
 def test_another_documents_state_is_another_documents():

@@ -37,7 +37,7 @@ def an_evaluation(folder, overlaps=(0, 4)):
         for overlap in overlaps
     ]
     record = {"record": "evaluation", "model": {"name": "twin"}, "rows": rows}
-    record["data"] = {"sha256": "0"}
+    record["data"] = {"sha256": "0", "source": "novel.txt"}
     (folder / "eval.json").write_text(json.dumps(record))
     return folder
 

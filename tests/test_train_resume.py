@@ -434,7 +434,7 @@ def test_a_run_that_broke_off_before_its_log_can_begin_anew(tmp_path, monkeypatc
     with pytest.raises(Crash):
         cli.main(command(tmp_path, rows=2))
     monkeypatch.setattr(LanguageModelling, "validate", original)
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["holdover_run.json"]
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {".lock", "holdover_run.json"}
     train(tmp_path, rows=3, max_steps=2)
     train(tmp_path, rows=3, max_steps=3, resume=True)
     assert len(losses_of(tmp_path / "run")) == 3

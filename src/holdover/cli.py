@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -35,6 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("holdover: interrupted.", file=sys.stderr)
         return 130
+    except torch.OutOfMemoryError as error:
+        told = " ".join(str(error).split()).partition(". ")[0]
+        print(f"holdover: {told}: give fewer rows or windows, or recompute.", file=sys.stderr)
+        return 2
     except (ValueError, OSError, FloatingPointError) as error:
         print(f"holdover: {error}", file=sys.stderr)
         return 2
@@ -86,6 +91,11 @@ def run_train(parsed: argparse.Namespace) -> None:
     elif own := recurrence_of(given.get("model", "")):
         # A model that has a state keeps its settings, where no others are asked for.
         before = {"recurrence": own} if own["carry"] != "none" else {}
+    if given.get("recurrence.carry") == "none":
+        # The plain twin of a file of settings: without those that only a state uses.
+        used_by_all = ("carry", "window", "overlap", "horizon", "recompute", "memory_budget")
+        kept = {f"recurrence.{name}" for name in used_by_all}
+        given = {k: v for k, v in given.items() if k in kept or not k.startswith("recurrence.")}
     train(build(TrainOptions, before, given), resume=parsed.resume)
 
 

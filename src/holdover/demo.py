@@ -20,7 +20,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from . import RecurrenceConfig, RecurrentModel, State, add_recurrence
 from .demo_report import Report, compare, progress, show
-from .results import provenance, write_record
+from .results import make_folder, provenance, write_record
 
 WINDOW = 32
 SLOTS = 2
@@ -89,14 +89,6 @@ def read_text(path: Path | None) -> Tensor:
         size = f"only {len(content):,} bytes long" if content else "empty"
         raise ValueError(f"{path} is {size}: the demo needs a text of {SHORTEST:,} bytes or more.")
     return torch.frombuffer(bytearray(content), dtype=torch.uint8).long()
-
-
-def make_folder(path: Path) -> None:
-    """Find out before training whether the record can be written."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OSError(f"--output {path} cannot be made a folder ({error.strerror}).") from error
 
 
 def train_and_compare(

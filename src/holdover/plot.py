@@ -60,7 +60,8 @@ def _evaluation(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text())
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is no evaluation record ({error}).") from error
-    if not isinstance(found, dict) or found.get("record") != "evaluation":
+    whole = isinstance(found, dict) and found.get("record") == "evaluation"
+    if not whole or not {"model", "data", "rows"} <= set(found):
         raise ValueError(f"{path} is JSON, but no evaluation record of holdover eval.")
     return found
 

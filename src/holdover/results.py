@@ -21,7 +21,7 @@ PACKAGES = ("holdover", "torch", "transformers", "tokenizers", "accelerate", "pe
 def provenance(device: torch.device | None = None) -> dict[str, Any]:
     """Command, commit, versions and device of this process (on a GPU, unless another is named)."""
     return {
-        "command": shlex.join(["python", *map(_without_machine_path, sys.argv)]),
+        "command": _command(),
         "commit": _commit(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
@@ -30,10 +30,39 @@ def provenance(device: torch.device | None = None) -> dict[str, Any]:
     }
 
 
+def _command() -> str:
+    """As it would be typed again."""
+    program, *arguments = sys.argv
+    name = Path(program).name
+    words = ["holdover"] if name in ("holdover", "__main__.py") else ["python", name]
+    if not Path(program).is_absolute() and words[0] == "python":
+        words = ["python", program]
+    return shlex.join([*words, *map(_without_machine_path, arguments)])
+
+
 def device_name(device: torch.device | None = None) -> str:
     if torch.cuda.is_available() and (device is None or device.type == "cuda"):
         return torch.cuda.get_device_name()
     return f"CPU, {os.cpu_count()} cores"
+
+
+def choose_device(name: str) -> torch.device:
+    """auto, cpu or cuda."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device=cuda was asked for, and torch sees no GPU: give --device cpu.")
+    return torch.device("cuda" if torch.cuda.is_available() and name != "cpu" else "cpu")
+
+
+def make_folder(folder: Path, flag: str = "--output") -> None:
+    """Make a folder and write to it, so that what cannot be written is known before the work."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / ".writable", b"")
+        (folder / ".writable").unlink()
+    except OSError as error:
+        raise OSError(
+            f"{flag} {folder} cannot be written to ({error.strerror}): give another folder."
+        ) from error
 
 
 def write_record(path: Path, record: dict[str, Any]) -> None:

@@ -1,16 +1,19 @@
 """A stock model with a carried state: attaching it, reading texts, heads, saving, opening by name."""
 
 from .add_remove import add_recurrence, remove_recurrence
+from .checks import check_carry
 from .model import RecurrentModel, Wanted
 from .opening import (
     BEST,
     CHECKPOINT,
+    RUN,
     check_vocabulary,
     model_folder,
     numbered,
     open_model,
     quietly,
     random_model,
+    read_run,
     recurrence_of,
 )
 from .output import RecurrentOutput
@@ -19,17 +22,20 @@ from .saving import RecurrentModelConfig
 __all__ = [
     "BEST",
     "CHECKPOINT",
+    "RUN",
     "RecurrentModel",
     "RecurrentModelConfig",
     "RecurrentOutput",
     "Wanted",
     "add_recurrence",
+    "check_carry",
     "check_vocabulary",
     "model_folder",
     "numbered",
     "open_model",
     "quietly",
     "random_model",
+    "read_run",
     "recurrence_of",
     "remove_recurrence",
 ]

@@ -58,7 +58,7 @@ class Manners:
         """Inside, windows are cut otherwise than the model was made for.
 
         At an overlap that it was not trained with, a pooled state leaves out the positions that the
-        next window reads again: what it then holds is what it held in training.
+        next window reads again, as one trained without overlap has never seen them.
         """
         before = self.settings
         changed = before.replace(

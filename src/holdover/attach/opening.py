@@ -21,6 +21,8 @@ from .saving import ADDED_CONFIG, RecurrentModelConfig
 # The link to a run's best checkpoint, and what its checkpoints are called.
 BEST = "best"
 CHECKPOINT = "checkpoint-"
+# What a run says of itself, in its folder and in every checkpoint.
+RUN = "holdover_run.json"
 
 
 def model_folder(name: str) -> str:
@@ -31,6 +33,8 @@ def model_folder(name: str) -> str:
     if (folder / BEST).exists():
         return str((folder / BEST).resolve())
     found = numbered(folder)
+    if not found and not any(folder.iterdir()):
+        raise ValueError(f"The folder {name} is empty: give one with a model, or a run's.")
     return str(found[-1]) if found else name
 
 
@@ -38,6 +42,20 @@ def numbered(folder: Path) -> list[Path]:
     """The checkpoints of a run's folder, the newest last."""
     found = {path.name.removeprefix(CHECKPOINT): path for path in folder.glob(f"{CHECKPOINT}*")}
     return [found[number] for number in sorted(filter(str.isdigit, found), key=int)]
+
+
+def read_run(path: Path) -> dict[str, Any]:
+    """What a run wrote of itself."""
+    try:
+        found = json.loads(path.read_text())
+        missing = {"options", "data", "provenance"} - set(found)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{path} is damaged ({error}): copy it from one of the run's checkpoints."
+        ) from error
+    if missing:
+        raise ValueError(f"{path} is damaged: it does not say its {', '.join(sorted(missing))}.")
+    return found
 
 
 def recurrence_of(name: str) -> dict[str, Any] | None:

@@ -13,8 +13,9 @@ import shutil
 import socket
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
 from typing import IO, Any
@@ -28,7 +29,7 @@ from .progress import progress, say
 from .text import COUNTS
 from .tokens import Encoder, Tokens
 
-FORMAT = "holdover.tokens.v1"
+FORMAT = "holdover.tokens.v2"
 PARTIAL = ".partial-"
 # After so long the partial folder of another machine's process is taken for abandoned.
 ABANDONED_AFTER = 24 * 3600.0
@@ -98,7 +99,8 @@ def _build(
     try:
         with _Writer(partial, encoder, bos) as writer, progress(console, label, source) as report:
             for document in source.documents():
-                for ids, scored, counts in encoder.encode_document(document, errors):
+                hashed = replace(document, read=writer.hashing(document.read))
+                for ids, scored, counts in encoder.encode_document(hashed, errors):
                     writer.add(ids, scored, counts, document.scored is not None)
                     report(counts["bytes"], writer.tokens)
                 writer.end_document()
@@ -132,6 +134,16 @@ class _Writer:
         self._dropped = 0
         self._files = ExitStack()
         self._scored: IO[bytes] | None = None
+        # Of the text alone, however it is compressed and cut into documents.
+        self._content = hashlib.sha256()
+
+    def hashing(self, read: Callable[[], Iterator[bytes]]) -> Callable[[], Iterator[bytes]]:
+        def pieces() -> Iterator[bytes]:
+            for piece in read():
+                self._content.update(piece)
+                yield piece
+
+        return pieces
 
     def __enter__(self) -> "_Writer":
         with _writing(self._folder.parent):
@@ -198,6 +210,7 @@ class _Writer:
                 "documents": len(self._bounds) - 1,
                 "tokens": self.tokens,
                 "dropped": self._dropped,
+                "content_sha256": self._content.hexdigest(),
                 "sizes": sizes,
             }
             with open(self._folder / "about.json", "w", encoding="utf-8") as file:
@@ -221,7 +234,7 @@ def _open(folder: Path, encoder: Encoder, about: dict[str, Any]) -> Tokens:
     scored = None
     if "scored.bin" in written["sizes"]:
         scored = np.memmap(folder / "scored.bin", dtype=np.bool_, mode="r")
-    kept = {name: written[name] for name in ("documents", "tokens", "dropped")}
+    kept = {name: written[name] for name in ("documents", "tokens", "dropped", "content_sha256")}
     return Tokens(
         ids=np.memmap(folder / "ids.bin", dtype=np.dtype(written["dtype"]), mode="r"),
         bounds=bounds,

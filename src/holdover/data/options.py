@@ -30,3 +30,7 @@ class TextOptions:
     its first token on."""
     held_out: float = 0.1
     """Share of a text without splits of its own, its end, that is kept for validation and test."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.held_out < 1:
+            raise ValueError(f"held_out={self.held_out} must be a share between 0 and 1.")

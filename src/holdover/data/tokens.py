@@ -18,6 +18,11 @@ from .text import COUNTS, TextCounter
 # Ids decoded at once where a part of a document is counted.
 COUNTED = 1 << 18
 
+# Tokens at a document's beginning that are looked at to count its first one.
+HEAD = 16
+# Tokens that are decoded to see whether a tokenizer is exact (one document at least).
+SAMPLE = 200_000
+
 
 class Encoder(Protocol):
     """Text to ids."""
@@ -78,6 +83,27 @@ class Tokens:
         """[stop - start] ids to be predicted, IGNORED where a token is only read."""
         ids = self.ids[start:stop].astype(np.int64)
         return ids if self.scored is None else np.where(self.scored[start:stop], ids, IGNORED)
+
+    def predicted_counts(self) -> dict[str, np.ndarray]:
+        """[D] what the predicted text of each document counts: all of it after a bos, else all but
+        the first token, which nothing predicts."""
+        counts = {name: np.array(values) for name, values in self.counts.items()}
+        if self.about.get("bos"):
+            return counts
+        for document, (start, stop) in enumerate(pairwise(self.bounds.tolist())):
+            # The rest of the text is the same with and without its first token.
+            near = min(start + HEAD, stop)
+            head, rest = self._count(start, near, start), self._count(start + 1, near, start)
+            for name in COUNTS:
+                counts[name][document] -= head[name] - rest[name]
+        return counts
+
+    def keeps_bytes(self) -> bool:
+        """Whether the tokenizer gives back the bytes it was given, looked at in the first documents."""
+        last = max(int(np.searchsorted(self.bounds, SAMPLE, side="right")) - 1, 1)
+        bounds = self.bounds.tolist()
+        read = [self._count(bounds[n], bounds[n + 1], bounds[n])["bytes"] for n in range(last)]
+        return sum(read) == int(self.counts["bytes"][:last].sum())
 
     def part(self, start: int, stop: int) -> "Tokens":
         """The stream from start to stop; documents that lie across its ends are cut there."""

@@ -97,11 +97,10 @@ class Walk:
         self.overlap = overlap
         # Pad to the window even where no row fills it: compiled steps want one shape.
         self.full_width = full_width
-        self._ends = [np.cumsum([self._count(stretch) for stretch in row]).tolist() for row in rows]
-
-    def _count(self, stretch: Stretch) -> int:
-        windows = count_windows(stretch.length, self.window, self.overlap)
-        return (windows if stretch.last is None else min(stretch.last, windows)) - stretch.first
+        self._ends = [
+            np.cumsum([len(windows_of(stretch, window, overlap)) for stretch in row]).tolist()
+            for row in rows
+        ]
 
     def lengths(self) -> list[int]:
         """Windows of each row."""
@@ -181,6 +180,12 @@ def count_windows(length: int, window: int, overlap: int = 0) -> int:
     return 1 if length <= window else 1 + -(-(length - window) // stride)
 
 
+def windows_of(stretch: Stretch, window: int, overlap: int = 0) -> range:
+    """Numbers of the windows that are read of a stretch."""
+    end = count_windows(stretch.length, window, overlap)
+    return range(stretch.first, end if stretch.last is None else min(stretch.last, end))
+
+
 def training_rows(tokens: Tokens, rows: int, seed: int, epoch: int) -> list[list[Stretch]]:
     """All targets of a corpus, dealt out to rows of equal length; another order in every epoch.
 
@@ -238,8 +243,7 @@ def side_by_side(
     """Stretches dealt out to at most `rows` rows of about equal length, the longest row first."""
 
     def windows(stretch: Stretch) -> int:
-        end = count_windows(stretch.length, window, overlap)
-        return (end if stretch.last is None else min(stretch.last, end)) - stretch.first
+        return len(windows_of(stretch, window, overlap))
 
     loads = [(0, row) for row in range(min(rows, len(stretches)))]
     heapify(loads)

@@ -76,8 +76,8 @@ def _check_same_text(
     for found, whose in ((base, first_name), (row, name)):
         if "per_unit" not in found:
             raise ValueError(
-                f"The evaluation of {whose} has no sums of its units, so nothing can be paired: "
-                "evaluate it again."
+                f"The evaluation of {whose} does not list the losses of its documents (or blocks), so "
+                "nothing can be paired: evaluate it again."
             )
     same = (
         first["data"]["sha256"] == record["data"]["sha256"]

@@ -18,7 +18,7 @@ import torch
 
 from ..attach import Wanted
 from ..data.tokens import Tokens
-from ..data.walk import Batch, Place, Stretch, Walk, count_windows
+from ..data.walk import Batch, Place, Stretch, Walk, windows_of
 from ..state import State
 from ..unroll import unroll
 from ..windows import IGNORED, Window
@@ -42,7 +42,7 @@ def drawn_windows(
     candidates = [
         (number, window_number)
         for number, stretch in enumerate(stretches)
-        for window_number in _later_windows(stretch, window, overlap)
+        for window_number in windows_of(stretch, window, overlap)[1:]
         if _scores_something(tokens, stretch, window_number, window, overlap)
     ]
     if len(candidates) > count:
@@ -101,6 +101,7 @@ def diagnose(
     history: int,
     device: torch.device,
     seed: int,
+    draws: int = 2000,
     advance: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """before [N]: -log p of the corpus as it was read with its states."""
@@ -115,13 +116,13 @@ def diagnose(
         [np.nansum(before[p.start + p.keep + 1 : p.start + p.length + 1]) for p in places]
     )
     counts = reader.counts
-    resampled, units = _resampled(places, seed)
+    resampled, units = _resampled(places, draws, seed)
     compared = {name: _compare(resampled, values, own, counts) for name, values in sums.items()}
     enough = reader.past >= history
     by_history = []
     if enough.any():
         chosen = np.flatnonzero(enough).tolist()
-        part, _ = _resampled([places[number] for number in chosen], seed)
+        part, _ = _resampled([places[number] for number in chosen], draws, seed)
         for length in range(history + 1):
             values = reader.with_history(chosen, length)
             by_history.append(
@@ -136,7 +137,7 @@ def diagnose(
         "other_is": kind,
         **compared,
         "history": by_history,
-        "gradient_norms": reader.gradient_norms(history),
+        "gradient_norms": reader.gradient_norms(history, seed),
     }
 
 
@@ -151,16 +152,11 @@ def _compare(resampled: Resampled, values: Any, own: Any, counts: Any) -> dict[s
     return {"loss": float(mean), "above_own": value, "low": low, "high": high}
 
 
-def _resampled(places: Sequence[Place], seed: int) -> tuple[Resampled, str]:
+def _resampled(places: Sequence[Place], draws: int, seed: int) -> tuple[Resampled, str]:
     units, kind = units_of(
         np.array([place.document for place in places]), np.array([place.window for place in places])
     )
-    return Resampled(units, seed=seed), kind
-
-
-def _later_windows(stretch: Stretch, window: int, overlap: int) -> range:
-    end = count_windows(stretch.length, window, overlap)
-    return range(stretch.first + 1, end if stretch.last is None else min(stretch.last, end))
+    return Resampled(units, draws, seed), kind
 
 
 def _scores_something(
@@ -223,9 +219,11 @@ class _Reader:
             sums.append(output["nll"].double().sum(1).cpu().numpy())
         return np.concatenate(sums)
 
-    def gradient_norms(self, history: int) -> list[dict[str, float]]:
+    def gradient_norms(self, history: int, seed: int) -> list[dict[str, float]]:
         """Mean norm of the gradient of a window's loss a token, by the state d windows before it."""
-        numbers = np.flatnonzero(self.past >= history)[:GRADIENTS].tolist()
+        # Drawn again: the first of them would be those of the first documents.
+        eligible = np.random.default_rng(seed).permutation(np.flatnonzero(self.past >= history))
+        numbers = sorted(eligible[:GRADIENTS].tolist())
         norms: list[list[np.ndarray]] = [[] for _ in range(history)]
         for _, batch in self._batches(numbers, history):
             windows = self._unforgetting(batch)

@@ -22,6 +22,7 @@ from ..attach import RecurrentModel, check_vocabulary, model_folder
 from ..data import Document
 from ..data.encoders import HFEncoder, open_encoder
 from ..data.tokens import Encoder, Tokens
+from ..results import choose_device
 from .run import open_to_read
 from .score import Measure, score, stretches_to_score
 
@@ -314,8 +315,9 @@ def _reset_every(carry: int | str) -> int | None:
 
 
 def _device(given: str | torch.device | None) -> torch.device:
-    if given in (None, "auto"):
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    """The harness asks for a GPU unless it is told otherwise: where there is none, the CPU."""
+    if given in (None, "auto") or (str(given)[:4] == "cuda" and not torch.cuda.is_available()):
+        return choose_device("auto")
     return torch.device(given)
 
 

@@ -76,21 +76,6 @@ class Resampled:
             lambda above, below: transform(above / below), numerator_per_unit, denominator_per_unit
         )
 
-    def difference(
-        self,
-        numerator_a: np.ndarray,
-        numerator_b: np.ndarray,
-        denominator: np.ndarray,
-        transform: Transform = np.exp,
-    ) -> Interval:
-        """transform of a minus transform of b on the same draws, and its 95 % bounds."""
-        return self._bounded(
-            lambda a, b, below: transform(a / below) - transform(b / below),
-            numerator_a,
-            numerator_b,
-            denominator,
-        )
-
     def _bounded(self, statistic: Callable[..., Any], *columns: np.ndarray) -> Interval:
         for column in columns:
             if np.shape(column) != (self.count,):

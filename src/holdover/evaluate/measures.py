@@ -1,6 +1,7 @@
 """What is reported of a scored text: perplexities with intervals, loss by position, classification."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,14 @@ from .words import Words
 SMALL_VOCABULARY = 512
 # More units than this are not listed in a record.
 MOST_UNITS = 2000
-# Measure, what it is divided by, and how nats become it.
-DIVIDED = (
-    ("perplexity_per_token", "tokens", "exp"),
-    ("perplexity_per_word", "words", "exp"),
-    ("perplexity_per_word_and_line", "words_and_lines", "exp"),
-    ("perplexity_per_byte", "bytes", "exp"),
-    ("bits_per_byte", "bytes", "bits"),
-    ("bits_per_character", "characters", "bits"),
+# Measure, what it is divided by, and what is made of nats for each of those.
+DIVIDED: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
+    ("perplexity_per_token", "tokens", np.exp),
+    ("perplexity_per_word", "words", np.exp),
+    ("perplexity_per_word_and_line", "words_and_lines", np.exp),
+    ("perplexity_per_byte", "bytes", np.exp),
+    ("bits_per_byte", "bytes", lambda nats: nats / np.log(2)),
+    ("bits_per_character", "characters", lambda nats: nats / np.log(2)),
 )
 
 
@@ -32,35 +33,42 @@ def text_counts(tokens: Tokens) -> dict[str, int]:
     return {name: int(values.sum()) for name, values in tokens.counts.items()}
 
 
-def perplexities(scores: Scores, tokens: Tokens, draws: int, seed: int) -> dict[str, Any]:
+def perplexities(
+    scores: Scores, tokens: Tokens, window: int, draws: int, seed: int
+) -> dict[str, Any]:
+    """Every number with its 95 % interval; divided by the text that was predicted, no more."""
     where = scores.scored
     nll = scores.nll[where]
-    units, kind = units_of(scores.document[where], scores.window[where])
+    document = scores.document[where]
+    # Blocks of text, the same at every overlap: the window that scores a target if there is none.
+    in_document = np.flatnonzero(where) - tokens.bounds[document] - 1
+    units, kind = units_of(document, in_document // window)
     resampled = Resampled(units, draws, seed)
-    sums, counts = resampled.per_unit(nll), resampled.per_unit(np.ones_like(nll))
-    # Words and bytes of tokens that are only read are not predicted either.
-    whole = tokens.scored is None
-    divisors = {"tokens": len(nll), **(text_counts(tokens) if whole else {})}
-    found = summarise(float(nll.sum()), divisors)
+    sums, targets = resampled.per_unit(nll), resampled.per_unit(np.ones_like(nll))
+    by_document = {} if tokens.scored is not None else tokens.predicted_counts()
+    totals = {name: int(values.sum()) for name, values in by_document.items()}
+    found = summarise(float(nll.sum()), {"tokens": len(nll), **totals})
     intervals = {}
-    for name, unit, form in DIVIDED:
+    for name, unit, transform in DIVIDED:
         divisor = found["counts"][unit]
         if divisor:
-            # Tokens a word (byte, ...) are taken as they are: only losses are drawn anew.
-            scale = len(nll) / divisor
-            transform = (
-                (lambda nats, scale=scale: np.exp(nats * scale))
-                if form == "exp"
-                else (lambda nats, scale=scale: nats * scale / np.log(2))
-            )
+            counts = targets * (divisor / len(nll))
+            if kind == "documents" and unit != "tokens":
+                counts = _of_documents(by_document, unit)[np.unique(document)]
             _, low, high = resampled.interval(sums, counts, transform)
             intervals[name] = [_finite(low), _finite(high)]
         found[name] = _finite(found[name])
     found |= {"intervals": intervals, "interval_over": kind, "units": resampled.count}
+    if kind != "documents":
+        found["held_fixed"] = "tokens a word, byte and character are the whole text's in all blocks"
     if resampled.count <= MOST_UNITS:
         # For paired comparisons of models that were scored on the same targets.
-        found["per_unit"] = {"nats": sums.round(3).tolist(), "tokens": counts.astype(int).tolist()}
+        found["per_unit"] = {"nats": sums.round(3).tolist(), "tokens": targets.astype(int).tolist()}
     return found
+
+
+def _of_documents(counts: dict[str, np.ndarray], unit: str) -> np.ndarray:
+    return counts["words"] + counts["lines"] if unit == "words_and_lines" else counts[unit]
 
 
 def _finite(value: float | None) -> float | None:
@@ -95,7 +103,9 @@ class ClassMeasures:
         """All of a small vocabulary, else the most frequent tokens of the text itself."""
         if self.small and vocabulary <= SMALL_VOCABULARY:
             return None
-        counts = np.bincount(self.tokens.ids, minlength=vocabulary)
+        ids = np.asarray(self.tokens.ids)
+        targets = ids if self.tokens.scored is None else ids[self.tokens.scored]
+        counts = np.bincount(targets, minlength=vocabulary)
         return np.argsort(-counts, kind="stable")[: self.most].tolist()
 
     def result(self, scores: Scores) -> dict[str, Any]:

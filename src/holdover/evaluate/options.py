@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ..data.options import TextOptions
+from ..settings import build
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,8 +17,8 @@ class EvalOptions(TextOptions):
     gguf_file: str | None = None
     """File in the model's folder, for models in the GGUF format."""
     split: Literal["test", "valid", "train", "all"] = "test"
-    """Split of the corpus. A text without splits is read whole, unless the model was trained on it:
-    then its held-out end."""
+    """Split of the corpus. A text without splits is read whole (test, all), or its held-out end
+    (valid); of a text that the model was trained on, test is the held-out end too."""
     window: int | None = None
     """Tokens a window holds; none takes what the model was trained with (stock models: 300)."""
     overlap: tuple[int, ...] = ()
@@ -58,6 +59,7 @@ class EvalOptions(TextOptions):
     """Write plots beside the record, as PNG and SVG."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, hint in (("model", "runs/train"), ("data", "novel.txt")):
             if not getattr(self, name):
                 raise ValueError(f"Say which {name}: for example --{name} {hint}.")
@@ -71,3 +73,8 @@ class EvalOptions(TextOptions):
             raise ValueError(f"carry={self.carry} must be the word document or at least 1 window.")
         if any(overlap < 0 for overlap in self.overlap):
             raise ValueError(f"overlap={self.overlap}: an overlap cannot be negative.")
+
+    @classmethod
+    def of(cls, **settings: Any) -> "EvalOptions":
+        """From values as a settings file has them: paths as text, one overlap or several."""
+        return build(cls, settings)

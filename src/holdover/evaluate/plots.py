@@ -166,7 +166,7 @@ def state_use(
         left.plot([row[0] for row in rows], [row[1] for row in rows], **_look(0))
         for windows, value, low, high in rows:
             _bar(left, windows, value, low, high, 0)
-        left.set_xlabel("History (windows)")
+        left.set_xlabel("History that the state was given (windows)")
         left.set_ylabel(difference)
         pairs = sorted(gradient, key=lambda pair: pair[0])
         right.plot([pair[0] for pair in pairs], [pair[1] for pair in pairs], **_look(1))
@@ -174,7 +174,7 @@ def state_use(
         if all(norm > 0 for _, norm in pairs):
             right.set_yscale("log")
         right.set_xlabel("Distance (windows back)")
-        right.set_ylabel("Gradient norm")
+        right.set_ylabel("Gradient of the loss by that state (norm)")
         for axes in panels:
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 

@@ -1,6 +1,5 @@
 """holdover eval: from settings to a table, a record and plots."""
 
-import json
 import time
 from contextlib import nullcontext
 from dataclasses import replace
@@ -10,15 +9,25 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from ..attach import RecurrentModel, check_vocabulary, model_folder, open_model, recurrence_of
+from ..attach import (
+    RUN,
+    RecurrentModel,
+    add_recurrence,
+    check_vocabulary,
+    model_folder,
+    open_model,
+    read_run,
+    recurrence_of,
+    remove_recurrence,
+)
 from ..config import RecurrenceConfig
 from ..data.encoders import encoder_of
 from ..data.splits import read_text
 from ..data.tokens import Encoder, Tokens
-from ..data.walk import count_windows
-from ..results import provenance, write_record
+from ..data.walk import windows_of
+from ..results import choose_device, make_folder, provenance, write_record
 from ..settings import as_dict
-from .cost import PeakMemory, counted_flops, flops_per_token
+from .cost import PeakMemory, counted_flops, flops_per_token, printed_flops
 from .diagnose import KeptStates, diagnose, drawn_windows
 from .measures import ClassMeasures, mean_by_position, perplexities, text_counts
 from .options import EvalOptions
@@ -28,13 +37,15 @@ from .show import progress, show, write_plots
 RECORD = "eval.json"
 # The window of a model that holdover has not trained.
 STOCK_WINDOW = 300
+# Windows that are read again to see how fast that is.
+TIMED_WINDOWS = 240
 
 
 def evaluate(options: EvalOptions, console: Console | None = None) -> dict[str, Any]:
     """Score a text, show the table, write record and plots; returns the record."""
     console = console or Console(highlight=False)
-    _make_folder(options.output)
-    device = _device(options)
+    make_folder(options.output)
+    device = choose_device(options.device)
     model = open_to_read(options.model, options.window, options.gguf_file)
     trained = model.settings
     encoder = encoder_of(model_folder(options.model), options.tokenizer, options.gguf_file)
@@ -51,11 +62,7 @@ def evaluate(options: EvalOptions, console: Console | None = None) -> dict[str, 
     torch.nn.Module.to(model, device)
     if options.compile:
         model.compile_step()
-    rows = [
-        _row(model, tokens, trained, window, overlap, options, device, console)
-        for overlap in overlaps
-    ]
-    record = {
+    record: dict[str, Any] = {
         "record": "evaluation",
         "model": {
             "name": _name(options.model),
@@ -69,16 +76,23 @@ def evaluate(options: EvalOptions, console: Console | None = None) -> dict[str, 
             "split": _split(options, tokens),
             "counts": text_counts(tokens),
             "documents_read": tokens.documents,
+            "tokenizer_keeps_bytes": tokens.keeps_bytes(),
         },
         "options": _without_places(as_dict(options)),
-        "rows": rows,
+        "rows": [],
         "provenance": provenance(device),
     }
-    write_record(options.output / RECORD, record)
+    for overlap in overlaps:
+        row = _row(model, tokens, trained, window, overlap, options, device, console)
+        record["rows"].append(row)
+        # After every row: what a later one breaks is not lost.
+        write_record(options.output / RECORD, record)
     show(record, console)
+    written = "Record"
     if options.plots:
         write_plots(options.output, {record["model"]["name"]: record})
-    console.print(f"Record and plots: {options.output}", soft_wrap=True)
+        written = "Record and plots"
+    console.print(f"{written}: {options.output}", soft_wrap=True)
     return record
 
 
@@ -96,34 +110,24 @@ def _split(options: EvalOptions, tokens: Tokens) -> str:
     return about.get("part") or (about["split"] if about["split"] == options.split else "all")
 
 
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OSError(f"--output {folder} cannot be made a folder ({error.strerror}).") from error
-
-
-def _device(options: EvalOptions) -> torch.device:
-    if options.device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device=cuda was asked for, and torch sees no GPU: give --device cpu.")
-    on_gpu = torch.cuda.is_available() and options.device != "cpu"
-    return torch.device("cuda" if on_gpu else "cpu")
-
-
 def open_to_read(
     name: str, window: int | None = None, gguf_file: str | None = None
 ) -> RecurrentModel:
     """A model with its own recurrence, or a stock model that reads every window alone."""
     if recurrence_of(name) is not None:
         return open_model(name)
-    stock = RecurrenceConfig(carry="none", window=window or STOCK_WINDOW)
-    return open_model(name, stock, gguf_file=gguf_file)
+    stock = RecurrenceConfig(carry="none", window=window or 1)
+    model = open_model(name, stock, gguf_file=gguf_file)
+    if window is not None:
+        return model
+    most = model.row.positions(model.backbone.config) or STOCK_WINDOW
+    return add_recurrence(remove_recurrence(model), stock.replace(window=min(STOCK_WINDOW, most)))
 
 
 def _training_run(model: str) -> dict[str, Any] | None:
     """What a checkpoint says of its training."""
-    path = Path(model_folder(model)) / "holdover_run.json"
-    return json.loads(path.read_text()) if path.is_file() else None
+    path = Path(model_folder(model)) / RUN
+    return read_run(path) if path.is_file() else None
 
 
 def _told(run: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -153,13 +157,20 @@ def _read(
     console: Console,
 ) -> Tokens:
     tokens = read_text(options, encoder, options.split, window=window, console=console)
-    if run is not None and run["data"]["training"]["sha256"] == tokens.about["sha256"]:
-        if "part" not in run["data"]["training"]:
+    learnt = {} if run is None else run["data"]["training"]
+    if learnt.get("content_sha256") == tokens.about["content_sha256"]:
+        if "part" not in learnt or options.split in ("all", "train"):
             console.print("[bold]Note:[/bold] the model was trained on this very text.")
         elif options.split in ("test", "valid"):
+            assert run is not None
             same_cut = replace(options, held_out=run["options"]["held_out"])
             tokens = read_text(same_cut, encoder, "valid", window=window)
             console.print("The model was trained on this text: its held-out end is read.")
+    if not tokens.keeps_bytes():
+        console.print(
+            f"The tokenizer {encoder.name} does not give back the text it was given: numbers a byte and "
+            "a character are of what it made of it."
+        )
     if options.documents is not None:
         tokens = tokens.part(0, int(tokens.bounds[min(options.documents, tokens.documents)]))
     if options.document_tokens is not None:
@@ -189,37 +200,33 @@ def _row(
                 tokens, stretches, window, overlap, options.diagnose_windows, options.seed
             )
             kept = KeptStates(stretches, drawn)
-        total = sum(_windows(stretch, window, overlap) for stretch in stretches)
+        total = sum(len(windows_of(stretch, window, overlap)) for stretch in stretches)
         measures = ClassMeasures(tokens, options.classes) if options.metrics else None
         with progress(console, f"overlap {overlap}", total) as advance:
-            started = time.perf_counter()
-            with PeakMemory(device) as memory:
-                scores = score(
-                    model,
-                    tokens,
-                    rows=options.rows,
-                    device=device,
-                    reset_every=reset_every,
-                    measure=measures,
-                    keep_state=kept,
-                    advance=advance,
-                )
-            seconds = time.perf_counter() - started
+            scores = score(
+                model,
+                tokens,
+                rows=options.rows,
+                device=device,
+                reset_every=reset_every,
+                measure=measures,
+                keep_state=kept,
+                advance=advance,
+            )
         row = {
             "window": window,
             "overlap": overlap,
             "note": _note(trained, window, overlap),
             "carried_through": "nothing" if not recurrent else options.carry,
             "windows": scores.windows,
-            **perplexities(scores, tokens, options.draws, options.seed),
+            **perplexities(scores, tokens, window, options.draws, options.seed),
             "loss_by_position": mean_by_position(scores, window),
             "flops_per_token": {
                 "formula": flops_per_token(*_sizes(model), window, overlap),
+                "as_printed": printed_flops(*_sizes(model), window, overlap),
                 "counted": _counted(model, window, overlap, device),
             },
-            "tokens_per_second": int(scores.scored.sum()) / seconds,
-            "seconds": seconds,
-            "peak_memory": memory.result,
+            **_speed(model, tokens, options, reset_every, device),
         }
         if measures is not None:
             row["next_token"] = measures.result(scores)
@@ -235,13 +242,43 @@ def _row(
                 history=options.history,
                 device=device,
                 seed=options.seed,
+                draws=options.draws,
             )
+        elif recurrent:
+            why = "fewer than two windows have a past" if kept else "it was not asked for"
+            row["state_not_diagnosed"] = why
     return row
 
 
-def _windows(stretch: Any, window: int, overlap: int) -> int:
-    end = count_windows(stretch.length, window, overlap)
-    return (end if stretch.last is None else min(stretch.last, end)) - stretch.first
+def _speed(
+    model: RecurrentModel,
+    tokens: Tokens,
+    options: EvalOptions,
+    reset_every: int | None,
+    device: torch.device,
+) -> dict[str, Any]:
+    """Tokens a second and peak memory of reading alone: no metrics, nothing kept, second time."""
+    documents = min(options.rows, tokens.documents)
+    part = tokens.part(0, int(tokens.bounds[documents]))
+    part = part.truncated(model.settings.window * max(TIMED_WINDOWS // documents, 2) + 1)
+    part = replace(part, scored=None)
+
+    def read() -> None:
+        score(model, part, rows=options.rows, device=device, reset_every=reset_every)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    read()
+    with PeakMemory(device) as memory:
+        started = time.perf_counter()
+        read()
+        seconds = time.perf_counter() - started
+    rows = len(stretches_to_score(part, model.settings, reset_every))
+    return {
+        "tokens_per_second": (len(part) - part.documents) / seconds,
+        "rows_side_by_side": min(rows, options.rows),
+        "peak_memory": memory.result,
+    }
 
 
 def _note(trained: RecurrenceConfig, window: int, overlap: int) -> str | None:

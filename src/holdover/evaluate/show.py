@@ -15,6 +15,8 @@ from rich.table import Table
 from . import plots
 
 SECONDS_BETWEEN_LINES = 10.0
+# Intervals over fewer units say little.
+FEW_UNITS = 10
 
 
 @contextmanager
@@ -66,26 +68,40 @@ def tables(record: Mapping[str, Any], width: int) -> list[Table]:
         "overlap": lambda row: str(row["overlap"]),
         "ppl/token": lambda row: _bounded(row, "perplexity_per_token"),
         "ppl/word": lambda row: _bounded(row, "perplexity_per_word"),
+        "ppl/word+eos": lambda row: (
+            _bounded(row, "perplexity_per_word_and_line") if _counts_lines(record) else "-"
+        ),
         "bits/byte": lambda row: _bounded(row, "bits_per_byte"),
         "bits/char": lambda row: _number(row["bits_per_character"]),
         "top-1": lambda row: _share(row, "top1_accuracy"),
         "top-5": lambda row: _share(row, "top5_accuracy"),
-        "FLOPs": lambda row: f"{row['flops_per_token']['formula']:.2e}",
+        "FLOPs": lambda row: f"{row['flops_per_token']['as_printed']:.2e}",
         "tokens/s": lambda row: f"{row['tokens_per_second']:,.0f}",
         "GiB": lambda row: f"{row['peak_memory']['bytes'] / 2**30:.1f}",
     }
     cells = {name: [cell(row) for row in rows] for name, cell in columns.items()}
     cells = {name: column for name, column in cells.items() if set(column) != {"-"}}
     made = [_table(part) for part in _side_by_side(cells, width)]
+    documents = data["documents_read"]
     made[0].title = (
         f"{record['model']['name']} on {data['source']} ({data['split']}): {tokens:,} tokens scored "
-        f"in {data['documents_read']:,} documents"
+        f"in {documents:,} {'document' if documents == 1 else 'documents'}"
     )
+    if isinstance(rows[0]["carried_through"], int):
+        made[0].title += f", the state reset every {rows[0]['carried_through']} windows"
+    units = rows[0]["units"]
+    few = ", too few to be trusted" if units < FEW_UNITS else ""
     made[-1].caption = (
-        f"Second lines: 95% intervals over {rows[0]['interval_over']} ({rows[0]['units']}). FLOPs "
-        "are a token's, by the papers' formula; GiB the peak."
+        f"Second lines: 95% intervals over {units} {rows[0]['interval_over']}{few}. FLOPs are a "
+        f"token's, by the papers' formula; tokens/s with {rows[0]['rows_side_by_side']} rows side by "
+        f"side; GiB: {rows[0]['peak_memory']['kind']}, peak."
     )
     return made
+
+
+def _counts_lines(record: Mapping[str, Any]) -> bool:
+    """WikiText's published word counts hold one <eos> a line."""
+    return record["data"]["source"].startswith("wikitext")
 
 
 def _side_by_side(cells: Mapping[str, list[str]], width: int) -> list[dict[str, list[str]]]:
@@ -160,17 +176,29 @@ def state_sentence(state: Mapping[str, Any]) -> str:
         verdict = "is used"
     elif other["high"] is not None and other["high"] < 0:
         verdict = "does harm"
+    whose = "another document's" if state["other_is"] == "another document" else "a far window's"
     return (
-        f"the state {verdict}: on {state['windows']:,} windows, nats a token above its own: "
-        f"zeroed {told('zeroed')}, of {state['other_is']} {told('other')}."
+        f"the state {verdict}. Loss, in nats a token on {state['windows']:,} windows, rises by "
+        f"{told('zeroed')} without it and by {told('other')} with {whose}.{_reach(state)}"
     )
+
+
+def _reach(state: Mapping[str, Any]) -> str:
+    """How much of the past is enough."""
+    gained = [point["above_own"] for point in state["history"]]
+    if len(gained) < 2 or gained[0] <= 0:
+        return ""
+    for windows, above in enumerate(gained):
+        if above <= 0.1 * gained[0]:
+            many = "1 window" if windows == 1 else f"{windows} windows"
+            return f" Nine tenths of that are there with a history of {many}."
+    return f" More than {len(gained) - 1} windows of history are used."
 
 
 def write_plots(folder: Path, records: Mapping[str, Mapping[str, Any]]) -> list[Path]:
     """Perplexity against FLOPs, loss by position, and the use of the state, of one or more records."""
     written: list[Path] = []
-    words = all(row["perplexity_per_word"] for record in records.values() for row in record["rows"])
-    key = "perplexity_per_word" if words else "perplexity_per_token"
+    key, measure = _plotted(records)
     points = {
         name: [
             (
@@ -183,7 +211,6 @@ def write_plots(folder: Path, records: Mapping[str, Mapping[str, Any]]) -> list[
         ]
         for name, record in records.items()
     }
-    measure = "Perplexity per word" if words else "Perplexity per token"
     written += plots.perplexity_against_flops(folder / "perplexity_flops", points, measure)
     positions = {
         f"{name}, overlap {row['overlap']}": np.array(
@@ -204,9 +231,23 @@ def write_plots(folder: Path, records: Mapping[str, Mapping[str, Any]]) -> list[
                 norms = [(point["distance"], point["norm"]) for point in state["gradient_norms"]]
                 stem = folder / f"state_{_as_file_name(name)}_overlap{row['overlap']}"
                 written += plots.state_use(
-                    stem, history, norms, "Nats a token above those with the whole past"
+                    stem, history, norms, "Nats a token above the whole past's"
                 )
     return written
+
+
+def _plotted(records: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
+    """The measure that all records have and papers print."""
+    if all(_counts_lines(record) for record in records.values()):
+        return "perplexity_per_word_and_line", "Perplexity per word (and <eos>)"
+    rows = [row for record in records.values() for row in record["rows"]]
+    if all(row["perplexity_per_word"] for row in rows) and not _reads_bytes(records):
+        return "perplexity_per_word", "Perplexity per word"
+    return "perplexity_per_token", "Perplexity per token"
+
+
+def _reads_bytes(records: Mapping[str, Mapping[str, Any]]) -> bool:
+    return any(record["data"].get("tokenizer") == "bytes" for record in records.values())
 
 
 def _as_file_name(name: str) -> str:

@@ -6,10 +6,12 @@
 * Tensors are safetensors, the rest JSON. `best` is a link, replaced in one step.
 """
 
+import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,9 @@ from ..attach import BEST, CHECKPOINT, numbered
 from ..state import State
 
 PARTIAL = ".partial-"
-RUN = "holdover_run.json"
 PROGRESS = "progress.json"
+OPTIMIZER = "optimizer.safetensors"
+LOCK = ".lock"
 # Room that must be left beside what checkpoints take.
 MARGIN = 64 * 2**20
 
@@ -42,9 +45,11 @@ class Checkpoint:
 class Checkpoints:
     """The checkpoints of one run's folder."""
 
-    def __init__(self, folder: Path, keep: int) -> None:
+    def __init__(self, folder: Path, keep: int, optimizer_bytes: int = 0) -> None:
         self.folder = folder
         self.keep = keep
+        # What the optimiser will hold: before the first step it holds nothing.
+        self.optimizer_bytes = optimizer_bytes
 
     def found(self) -> list[Path]:
         """Complete checkpoints, the newest last."""
@@ -62,7 +67,7 @@ class Checkpoints:
             self._check_room()
             partial.mkdir()
             save_model(partial)
-            save_file(_for_disk(point.optimizer), partial / "optimizer.safetensors")
+            save_file(_for_disk(point.optimizer), partial / OPTIMIZER)
             save_file(_for_disk(point.random), partial / "random.safetensors")
             if point.carried is not None:
                 point.carried.save(partial / "carried.state")
@@ -104,7 +109,7 @@ class Checkpoints:
         try:
             carried = path / "carried.state"
             return Checkpoint(
-                optimizer=load_file(path / "optimizer.safetensors"),
+                optimizer=load_file(path / OPTIMIZER),
                 random=load_file(path / "random.safetensors"),
                 carried=State.load(carried) if carried.exists() else None,
                 progress=json.loads((path / PROGRESS).read_text()),
@@ -116,10 +121,39 @@ class Checkpoints:
         """Refuse to begin a checkpoint that the disk cannot hold, judged by the last one."""
         found = self.found()
         if found:
-            needed = sum(path.stat().st_size for path in found[-1].iterdir()) + MARGIN
+            needed = self._size(found[-1]) + MARGIN
             free = shutil.disk_usage(self.folder).free
             if free < needed:
                 raise OSError(f"it needs {needed:,} bytes and the disk has {free:,} left")
+
+    def check_room_for_run(self) -> None:
+        """After the first checkpoint: will those that are kept and the one being written fit?"""
+        needed = self._size(self.found()[-1]) * (self.keep + 1) + MARGIN
+        free = shutil.disk_usage(self.folder).free
+        if free < needed:
+            raise OSError(
+                f"The disk of {self.folder} has {free:,} bytes left and the checkpoints of this run "
+                f"will take {needed:,} more: make room, give another --output, or a smaller --keep."
+            )
+
+    def _size(self, checkpoint: Path) -> int:
+        """Bytes of a checkpoint with the whole state of the optimiser."""
+        sizes = {path.name: path.stat().st_size for path in checkpoint.iterdir()}
+        known = sizes.pop(OPTIMIZER, 0)
+        return sum(sizes.values()) + max(known, self.optimizer_bytes)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Refuse a second process in a run's folder; the lock goes with the process, however it ends."""
+    with open(folder / LOCK, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise OSError(
+                f"Another process is training in {folder}: wait for it, or give another --output."
+            ) from error
+        yield
 
 
 def damaged(checkpoint: Path, error: Exception) -> ValueError:
@@ -128,17 +162,6 @@ def damaged(checkpoint: Path, error: Exception) -> ValueError:
         f"{checkpoint.name} in {checkpoint.parent} is truncated or damaged ({told}): remove that "
         "folder, and --resume goes on from the one before it."
     )
-
-
-def check_room_for_run(folder: Path, first: Path, keep: int) -> None:
-    """After the first checkpoint: will those that are kept, the best and the one being written fit?"""
-    size = sum(path.stat().st_size for path in first.iterdir())
-    needed, free = size * (keep + 1) + MARGIN, shutil.disk_usage(folder).free
-    if free < needed:
-        raise OSError(
-            f"The disk of {folder} has {free:,} bytes left and the checkpoints of this run will take "
-            f"{needed:,} more: make room, give another --output, or a smaller --keep."
-        )
 
 
 def random_state() -> dict[str, Tensor]:

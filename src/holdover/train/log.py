@@ -26,9 +26,11 @@ def read_log(path: Path) -> list[dict[str, Any]]:
         return lines
     for line in path.read_text().splitlines():
         try:
-            lines.append(json.loads(line))
+            found = json.loads(line)
         except json.JSONDecodeError:
             break
+        if isinstance(found, dict):
+            lines.append(found)
     return lines
 
 

@@ -22,14 +22,15 @@ from ..state import State
 from .checkpoint import (
     Checkpoint,
     Checkpoints,
-    check_room_for_run,
+    damaged,
     random_state,
     restore_random_state,
 )
 from .log import Log
 from .optim import named_state, rate, restore_state, set_rate
 from .options import LoopOptions
-from .progress import Display, metrics_line
+from .pending import Pending
+from .progress import Display, memory_used, metrics_line
 from .signals import Signals
 
 
@@ -83,17 +84,6 @@ class Reached:
     finished: str | None = None
 
 
-@dataclass
-class Pending:
-    """A step whose loss is still on its way from the device."""
-
-    step: int
-    tokens: int
-    loss: Tensor
-    norm: Tensor | None
-    rates: tuple[float, float]
-
-
 class Loop:
     def __init__(
         self,
@@ -109,7 +99,10 @@ class Loop:
         self.accelerator = accelerator
         self.display = display
         self.save_model = save_model
-        self.checkpoints = Checkpoints(options.output, options.keep)
+        trained = [p for p in model.parameters() if p.requires_grad]
+        # Adam keeps two numbers for each.
+        adam = 2 * sum(p.numel() * p.element_size() for p in trained)
+        self.checkpoints = Checkpoints(options.output, options.keep, adam)
         self.log = Log(options.output)
         self.reached = Reached()
         self.carried: State | None = None
@@ -120,7 +113,10 @@ class Loop:
     def resume(self, path: Path) -> None:
         """Continue from a checkpoint whose weights are in the model already."""
         point = self.checkpoints.load(path)
-        self.reached = Reached(**point.progress)
+        try:
+            self.reached = Reached(**point.progress)
+        except TypeError as error:
+            raise damaged(path, error) from error
         self.reached.finished = None
         restore_state(self._own_model(), self.optimizer, point.optimizer)
         self.carried = point.carried
@@ -140,8 +136,8 @@ class Loop:
             with self.signals:
                 if self.reached.step == 0 and not self.checkpoints.found():
                     self._validate()
-                    first = self._save()
-                    check_room_for_run(self.options.output, first, self.options.keep)
+                    self._save()
+                    self.checkpoints.check_room_for_run()
                 self._steps()
         finally:
             self.display.stop()
@@ -215,8 +211,8 @@ class Loop:
         assert total is not None
         rates = (self.options.learning_rate * share, self.options.added_learning_rate * share)
         self._settle()
-        self._pending = Pending(reached.step, reached.tokens, total, norm, rates)
-        if accelerator.device.type == "cpu":
+        self._pending = Pending(reached.step, reached.tokens, rates, total, norm)
+        if self._pending.is_here:
             self._settle()
 
     def _settle(self) -> None:
@@ -224,11 +220,10 @@ class Loop:
         pending, self._pending = self._pending, None
         if pending is None:
             return
-        loss = pending.loss.item()
-        norm = None if pending.norm is None else pending.norm.item()
+        loss, norm = pending.read()
         if not math.isfinite(loss):
             self._give_up(f"loss of step {pending.step} is {loss}")
-        if not math.isfinite(norm or 0.0):
+        if not math.isfinite(norm):
             self._give_up(f"gradient of step {pending.step} is not finite")
         self.log.write(
             step=pending.step,
@@ -236,13 +231,21 @@ class Loop:
             loss=loss,
             learning_rate=pending.rates[0],
             added_learning_rate=pending.rates[1],
-            gradient_norm=norm,
+            gradient_norm=norm if self.options.clip is not None else None,
             tokens_per_second=self.display.speed(),
             seconds=round(time.perf_counter() - self._started, 3),
         )
         self.display.step(pending.step, pending.tokens, loss, pending.rates[0])
         if pending.step % self.options.log_every == 0:
-            values = {"loss": loss, "learning_rate": pending.rates[0], "tokens": pending.tokens}
+            values = {
+                "loss": loss,
+                "learning_rate": pending.rates[0],
+                "added_learning_rate": pending.rates[1],
+                "gradient_norm": norm,
+                "tokens": pending.tokens,
+                "tokens_per_second": self.display.speed() or 0.0,
+                "memory_gib": memory_used(self.accelerator.device) / 2**30,
+            }
             self.accelerator.log(values, step=pending.step)
 
     def _check_weights(self) -> None:

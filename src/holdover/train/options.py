@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from ..config import RecurrenceConfig
 from ..data.options import TextOptions
+from ..settings import build
 
 Tracker = Literal["tensorboard", "wandb", "trackio"]
 # Short names of settings, on the command line and in files.
@@ -15,7 +16,8 @@ ALIASES = {
     "recurrence": "recurrence.carry",
     "lr": "learning_rate",
 }
-# What may differ between a run and its continuation: when it ends, what it shows, where it runs.
+# What may differ between a run and its continuation: when it ends (unless learning rates depend on
+# that), what it shows and keeps, where this machine has its files.
 CHANGEABLE = frozenset(
     {"epochs", "max_steps", "max_tokens", "max_time", "patience", "save_every", "keep", "log_every"}
     | {"report_to", "output", "data_dir", "cache_dir"}
@@ -35,7 +37,8 @@ class LoopOptions:
     warm_up: int = 100
     """Steps over which learning rates rise from zero."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """Learning rates after the warm-up: constant, or falling to zero at the last step."""
+    """Learning rates after the warm-up: constant, or falling to zero at the last step that epochs,
+    max_steps and max_tokens allow."""
     betas: tuple[float, ...] = (0.9, 0.999)
     """Adam's two decay rates."""
     weight_decay: float = 0.0
@@ -126,7 +129,8 @@ class TrainOptions(LoopOptions, TextOptions):
     """Read no more than so many tokens of each validation document."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        LoopOptions.__post_init__(self)
+        TextOptions.__post_init__(self)
         for name, hint in (("model", "gpt2"), ("data", "novel.txt")):
             if not getattr(self, name):
                 raise ValueError(f"Say which {name}: for example --{name} {hint}.")
@@ -134,7 +138,10 @@ class TrainOptions(LoopOptions, TextOptions):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value} must be at least 1.")
-        if not 0 < self.held_out < 1:
-            raise ValueError(f"held_out={self.held_out} must be a share between 0 and 1.")
         if self.shape and not self.from_scratch:
             raise ValueError("shape changes random models: give --from-scratch too.")
+
+    @classmethod
+    def of(cls, **settings: Any) -> "TrainOptions":
+        """From values as a settings file has them: paths as text, window and overlap, sections."""
+        return build(cls, settings, aliases=ALIASES)

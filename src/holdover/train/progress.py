@@ -8,8 +8,6 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-# Weight of the past in the loss that is shown.
-SMOOTHING = 0.95
 # Steps over which tokens a second are averaged.
 RECENT = 20
 
@@ -29,7 +27,8 @@ class Display:
         self.device = device
         self.total = 0
         self.every = every
-        self.smooth: float | None = None
+        # Since the last line: their mean is what is shown.
+        self._losses: list[float] = []
         self._marks: list[tuple[float, int]] = []
         self._bar = Progress(
             TextColumn("step {task.completed:,.0f}/{task.total:,.0f}"),
@@ -63,16 +62,18 @@ class Display:
 
     def step(self, step: int, tokens: int, loss: float, rate: float) -> None:
         self._marks = [*self._marks[-RECENT:], (time.perf_counter(), tokens)]
-        before = loss if self.smooth is None else self.smooth
-        self.smooth = SMOOTHING * before + (1 - SMOOTHING) * loss
+        self._losses.append(loss)
+        mean = sum(self._losses) / len(self._losses)
         memory = memory_used(self.device) / 2**30
         speed = f"{self.speed() or 0:,.0f} tokens/s"
-        now = f"loss {self.smooth:.4f}  lr {rate:.2e}  {speed}  {memory:.1f} GiB"
+        now = f"loss {mean:.4f}  lr {rate:.2e}  {speed}  {memory:.1f} GiB"
         self._bar.update(self._task, completed=step, now=now)
+        if step % self.every == 0:
+            self._losses = []
         if not self.console.is_terminal and step % self.every == 0:
             seconds = (time.perf_counter() - self._marks[0][0]) / max(len(self._marks) - 1, 1)
             left = _duration(seconds * (self.total - step))
-            self.say(f"step {step:,}/{self.total:,}  {now}  {left} left")
+            self.say(f"step {step:,}/{self.total:,}  mean {now}  {left} left")
 
     def say(self, message: str) -> None:
         self.console.print(message, highlight=False, soft_wrap=True)

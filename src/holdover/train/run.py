@@ -10,21 +10,24 @@ from accelerate.state import AcceleratorState
 from rich.console import Console
 
 from ..attach import (
+    RUN,
     RecurrentModel,
+    check_carry,
     check_vocabulary,
     model_folder,
     numbered,
     open_model,
     quietly,
     random_model,
+    read_run,
 )
 from ..data.encoders import encoder_of
 from ..data.splits import read_text
 from ..data.tokens import Encoder, Tokens
-from ..results import provenance
+from ..results import choose_device, make_folder, provenance
 from ..settings import as_dict
 from ..state import write_atomically
-from .checkpoint import RUN, damaged
+from .checkpoint import alone_in, damaged
 from .language import LanguageModelling
 from .log import LOG, check_trackers, writing
 from .loop import Loop, Reached
@@ -39,7 +42,16 @@ def train(
     """Train a language model; returns how far it came."""
     console = console or Console(highlight=False)
     check_trackers(options.report_to)
+    check_carry(options.recurrence)
     accelerator = start_engine(options)
+    make_folder(options.output)
+    with alone_in(options.output):
+        return _train(options, resume, accelerator, console)
+
+
+def _train(
+    options: TrainOptions, resume: bool, accelerator: Accelerator, console: Console
+) -> Reached:
     checkpoint = prepare_folder(options, resume)
     encoder = encoder_of(model_folder(options.model), options.tokenizer, options.gguf_file)
     training, validation = read_texts(options, encoder, console)
@@ -65,27 +77,24 @@ def train(
 def start_engine(options: TrainOptions) -> Accelerator:
     # A second run in one process may want another precision or device.
     AcceleratorState._reset_state(reset_partial_state=True)
-    if options.device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device=cuda was asked for, and torch sees no GPU: give --device cpu.")
-    return Accelerator(
+    choose_device(options.device)
+    accelerator = Accelerator(
         mixed_precision="bf16" if options.bf16 else "no",
         cpu=options.device == "cpu",
         log_with=list(options.report_to) or None,
         project_dir=options.output if options.report_to else None,
     )
+    if accelerator.num_processes > 1:
+        raise ValueError(
+            f"{accelerator.num_processes} processes were started, and holdover trains in one: start it "
+            "without a launcher."
+        )
+    return accelerator
 
 
 def prepare_folder(options: TrainOptions, resume: bool) -> Path | None:
-    """Make the run's folder, or find the checkpoint to continue from."""
+    """An empty folder for the run, or the checkpoint to continue from."""
     folder = options.output
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / ".writable", b"")
-        (folder / ".writable").unlink()
-    except OSError as error:
-        raise OSError(
-            f"--output {folder} cannot be written to ({error.strerror}): give another folder."
-        ) from error
     found = numbered(folder)
     if resume:
         check_same_run(read_about(folder)["options"], as_dict(options))
@@ -104,19 +113,18 @@ def read_about(folder: Path) -> dict[str, Any]:
     path = folder / RUN
     if not path.exists():
         raise ValueError(f"There is no run in {folder} to continue: leave --resume out.")
-    try:
-        return json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(
-            f"{path} is damaged ({error}): copy it from one of the run's checkpoints."
-        ) from error
+    return read_run(path)
 
 
 def check_same_run(before: dict[str, Any], now: dict[str, Any]) -> None:
     before, now = _dotted(before), _dotted(now)
+    changeable = CHANGEABLE
+    if now["schedule"] != "constant":
+        # Another end is another schedule, from the first step on.
+        changeable = CHANGEABLE - {"epochs", "max_steps", "max_tokens"}
     differing = [
         f"{key} was {before.get(key)!r} and is now {now.get(key)!r}"
-        for key in sorted({*before, *now} - CHANGEABLE)
+        for key in sorted({*before, *now} - changeable)
         if before.get(key) != now.get(key)
     ]
     if differing:

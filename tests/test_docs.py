@@ -1,0 +1,43 @@
+"""What docs/training.md tells a newcomer to type, typed: shortened, but otherwise as it stands."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+from holdover import cli
+
+GUIDE = (Path(__file__).parent.parent / "docs" / "training.md").read_text()
+
+
+def blocks(kind: str) -> list[str]:
+    return re.findall(rf"```{kind}\n(.*?)```", GUIDE, re.S)
+
+
+def test_the_first_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOLDOVER_CACHE", str(tmp_path / "cache"))
+    (settings,) = blocks("yaml")
+    assert "epochs: 3" in settings
+    (tmp_path / "run.yaml").write_text(settings.replace("epochs: 3", "max_steps: 3"))
+    commands = [shlex.split(line) for line in blocks("")[0].splitlines()]
+    assert [words[1] for words in commands] == ["train", "train", "eval", "eval", "compare", "plot"]
+    for words in commands:
+        shorter = ["--document-tokens", "700"] if words[1] == "eval" else []
+        assert cli.main([*words[1:], *shorter]) == 0, capsys.readouterr().err
+    recurrent, plain = (
+        json.loads((tmp_path / f"runs/{name}-eval/eval.json").read_text())
+        for name in ("recurrent", "plain")
+    )
+    assert plain["model"]["recurrence"]["carry"] == "none" and "state" in recurrent["rows"][0]
+    assert recurrent["rows"][0]["per_unit"]["tokens"] == plain["rows"][0]["per_unit"]["tokens"]
+    assert (tmp_path / "runs/plots/training.png").exists()
+
+
+def test_the_same_in_python(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOLDOVER_CACHE", str(tmp_path / "cache"))
+    (example,) = blocks("python")
+    exec(example.replace("max_steps=20", "max_steps=3"), {})
+    assert float(capsys.readouterr().out.splitlines()[-1]) > 1
+    assert len(json.loads((tmp_path / "runs/python-eval/eval.json").read_text())["rows"]) == 2
