@@ -73,6 +73,16 @@ def test_settings_that_do_not_fit(capsys, place, tmp_path):
     assert "did you mean documents" in refused(capsys, place, tmp_path, "--config", str(file))
 
 
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_read(
+    capsys, place, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("holdover.evaluate.run.read_text", lambda *_, **__: pytest.fail("read"))
+    (tmp_path / "file").write_text("in the way")
+    assert "cannot be written to" in refused(
+        capsys, place, tmp_path, "--output", str(tmp_path / "file" / "eval")
+    )
+
+
 def test_what_does_not_fit_is_said_before_anything_is_read(place, tmp_path, monkeypatch):
     monkeypatch.setattr("holdover.evaluate.run.read_text", lambda *_, **__: pytest.fail("read"))
     with pytest.raises(ValueError, match="must be smaller than window"):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import lzma
 import math
 import re
 
@@ -289,6 +290,17 @@ def test_what_a_run_was_trained_on_is_not_read(split, trained, place, tmp_path):
     assert training["data"]["training"]["sha256"] == made["data"]["sha256"]
     assert made["model"]["name"] == "run"
     assert str(place) not in (tmp_path / "eval.json").read_text()
+
+
+def test_nor_under_another_cut_or_compressed(trained, place, tmp_path):
+    """The text is known by its content, not by how it is read."""
+    with lzma.open(place / "again.txt.xz", "wb") as file:
+        file.write((place / "text.txt").read_bytes())
+    options = {"model": "run", "metrics": False, "diagnose_state": False}
+    whole = len((place / "text.txt").read_bytes())
+    for changed in ({"new_document": "^# 3"}, {"data": "again.txt.xz"}):
+        made = evaluated(place, tmp_path, **options, **changed)
+        assert made["data"]["counts"]["bytes"] < 0.3 * whole
 
 
 def test_what_is_asked_for_by_name_is_read(trained, place, tmp_path):

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from accelerate import Accelerator
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from holdover.attach import RecurrentModel, open_model
@@ -86,6 +87,35 @@ def test_refused(settings, said, tmp_path, capsys):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there(tmp_path, capsys):
     assert "--device cpu" in refused(capsys, tmp_path, device="cuda")
+
+
+def test_room_is_looked_for_with_the_optimisers_state(tmp_path, capsys, monkeypatch):
+    """The first checkpoint has none: it is a third of those that follow."""
+    seen = []
+    usage = shutil.disk_usage
+
+    def little(path):
+        size = sum(file.stat().st_size for file in (tmp_path / "run" / "checkpoint-0").iterdir())
+        seen.append(size)
+        # Enough for three checkpoints like the first, not for three like the second.
+        return usage(path)._replace(free=5 * size + checkpoint.MARGIN)
+
+    monkeypatch.setattr(checkpoint.shutil, "disk_usage", little)
+    said = refusal(capsys, command(tmp_path, keep=2))
+    assert "make room" in said and seen
+    assert not losses_of(tmp_path / "run")
+
+
+def test_several_processes_are_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Accelerator, "num_processes", 2)
+    assert "2 processes were started" in refused(capsys, tmp_path)
+
+
+def test_settings_of_a_state_that_does_not_exist_are_refused_before_texts_are_read(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr("holdover.train.run.read_texts", lambda *_: pytest.fail("read"))
+    assert "is not a kind of state" in refused(capsys, tmp_path, recurrence="nonne")
 
 
 def test_models_that_cannot_be_opened(tmp_path, capsys):

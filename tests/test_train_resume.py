@@ -411,6 +411,31 @@ def test_a_run_knows_its_settings(tmp_path):
     assert losses_of(tmp_path / "run") == losses_of(other)
 
 
+def test_another_end_is_another_schedule(tmp_path, capsys):
+    assert cli.main(command(tmp_path, max_steps=3, schedule="cosine")) == 0
+    folder = ["--output", str(tmp_path / "run")]
+    assert cli.main(["train", "--resume", *folder, "max_steps=6"]) == 2
+    assert "max_steps was 3 and is now 6" in capsys.readouterr().err
+    assert cli.main(["train", "--resume", *folder, "keep=3"]) == 0
+
+
+def test_two_processes_cannot_train_in_one_folder(tmp_path, capsys):
+    (tmp_path / "run").mkdir()
+    with checkpoint.alone_in(tmp_path / "run"):
+        assert cli.main(command(tmp_path)) == 2
+    assert "Another process is training" in capsys.readouterr().err
+    assert cli.main(command(tmp_path, max_steps=1)) == 0
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "{", '{"options": {}}'])
+def test_a_damaged_description_of_a_run(content, tmp_path, capsys):
+    assert cli.main(command(tmp_path, max_steps=1)) == 0
+    (tmp_path / "run" / "holdover_run.json").write_text(content)
+    assert cli.main(["train", "--resume", "--output", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert "holdover_run.json is damaged" in said and said.count("\n") == 1
+
+
 def test_nothing_to_continue(tmp_path, capsys):
     assert "no run in" in refusal(capsys, command(tmp_path, resume=True))
 
