@@ -82,12 +82,12 @@ def open_model(
     model: Any
     with quietly(), _refusing(name):
         if found is None:
-            options = {} if gguf_file is None else {"gguf_file": gguf_file}
-            model = AutoModelForCausalLM.from_pretrained(folder, **options)
+            options: dict[str, Any] = {} if gguf_file is None else {"gguf_file": gguf_file}
+            # Files may hold half precision; training and comparisons want one that is known.
+            model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options)
         else:
-            model = RecurrentModel.from_pretrained(folder)
-    # Files may hold half precision; training and comparisons want one that is known.
-    model = _in_own_memory(model.float())
+            model = RecurrentModel.from_pretrained(folder, dtype=torch.float32)
+    model = _in_own_memory(model)
     if found is None:
         return add_recurrence(model, recurrence or RecurrenceConfig(carry="none"))
     own = RecurrenceConfig.from_dict(found)

@@ -91,9 +91,11 @@ def tables(record: Mapping[str, Any], width: int) -> list[Table]:
         made[0].title += f", the state reset every {rows[0]['carried_through']} windows"
     units = rows[0]["units"]
     few = ", too few to be trusted" if units < FEW_UNITS else ""
+    intervals = f"Second lines: 95% intervals over {units} {rows[0]['interval_over']}{few}."
+    if units == 1:
+        intervals = f"No intervals: {rows[0]['interval_over']}."
     made[-1].caption = (
-        f"Second lines: 95% intervals over {units} {rows[0]['interval_over']}{few}. FLOPs are a "
-        f"token's, by the papers' formula; tokens/s with {rows[0]['rows_side_by_side']} rows side by "
+        f"{intervals} FLOPs are a token's, by the papers' formula; tokens/s with {rows[0]['rows_side_by_side']} rows side by "
         f"side; GiB: {rows[0]['peak_memory']['kind']}, peak."
     )
     return made
