@@ -95,8 +95,8 @@ def tables(record: Mapping[str, Any], width: int) -> list[Table]:
     if units == 1:
         intervals = f"No intervals: {rows[0]['interval_over']}."
     made[-1].caption = (
-        f"{intervals} FLOPs are a token's, by the papers' formula; tokens/s with {rows[0]['rows_side_by_side']} rows side by "
-        f"side; GiB: {rows[0]['peak_memory']['kind']}, peak."
+        f"{intervals} FLOPs are a token's, by the papers' formula; tokens/s with "
+        f"{rows[0]['rows_side_by_side']} rows side by side; GiB: {rows[0]['peak_memory']['kind']}, peak."
     )
     return made
 
