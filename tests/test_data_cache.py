@@ -61,7 +61,7 @@ def folders(root):
 def test_documents_lie_one_after_another(tmp_path):
     tokens = make(tmp_path, "one two\n", "", "drei\n\nvier é")
     assert bytes(tokens.ids.tolist()).decode() == "one two\ndrei\n\nvier é"
-    assert tokens.ids.dtype == np.uint16 and isinstance(tokens.ids, np.memmap)
+    assert tokens.ids.dtype == np.uint8 and isinstance(tokens.ids, np.memmap)
     assert tokens.bounds.tolist() == [0, 8, 21] and tokens.documents == 2
     assert {name: numbers.tolist() for name, numbers in tokens.counts.items()} == {
         "bytes": [8, 13],

@@ -120,13 +120,20 @@ def _build(
         shutil.rmtree(partial, ignore_errors=True)
 
 
+def _smallest(vocabulary: int) -> type:
+    """The type that holds every id in the fewest bytes."""
+    if vocabulary <= 1 << 8:
+        return np.uint8
+    return np.uint16 if vocabulary <= 1 << 16 else np.uint32
+
+
 class _Writer:
     """Writes the files of a cache folder as the pieces come."""
 
     def __init__(self, folder: Path, encoder: Encoder, bos: bool) -> None:
         self.tokens = 0
         self._folder = folder
-        self._dtype = np.dtype(np.uint16 if encoder.vocabulary <= 1 << 16 else np.uint32)
+        self._dtype = np.dtype(_smallest(encoder.vocabulary))
         self._bos = encoder.bos if bos else None
         self._bounds = array("q", [0])
         self._counts = {name: array("q") for name in COUNTS}
