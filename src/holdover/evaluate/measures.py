@@ -76,8 +76,8 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def mean_by_position(scores: Scores, window: int) -> list[float | None]:
-    sums, counts = scores.by_position(window)
+def mean_by_position(scores: Scores, window: int, overlap: int) -> list[float | None]:
+    sums, counts = scores.by_position(window, overlap)
     return [
         round(float(total / count), 5) if count else None
         for total, count in zip(sums, counts, strict=True)

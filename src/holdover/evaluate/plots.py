@@ -63,7 +63,9 @@ def perplexity_against_flops(
         (axes,) = panels
         for number, (name, points) in enumerate(series.items()):
             points = sorted(points, key=lambda point: point[0])
-            flops = [point[0] / 10**exponent for point in points]
+            # Side by side, not on top of each other, where models cost the same.
+            aside = 1 + 0.006 * (number - (len(series) - 1) / 2)
+            flops = [aside * point[0] / 10**exponent for point in points]
             axes.plot(flops, [point[1] for point in points], label=name, **_look(number))
             for x, (_, value, low, high, label) in zip(flops, points, strict=True):
                 _bar(axes, x, value, low, high, number)
@@ -83,7 +85,7 @@ def perplexity_against_flops(
             rf"Forward FLOPs per token ($\times\,10^{{{exponent}}}$); labels: overlap in tokens"
         )
         axes.set_ylabel(measure)
-        axes.margins(x=0.06, y=0.1)
+        axes.margins(x=0.1, y=0.1)
         axes.legend()
 
     return _write(path_stem, draw)

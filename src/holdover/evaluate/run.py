@@ -220,7 +220,7 @@ def _row(
             "carried_through": "nothing" if not recurrent else options.carry,
             "windows": scores.windows,
             **perplexities(scores, tokens, window, options.draws, options.seed),
-            "loss_by_position": mean_by_position(scores, window),
+            "loss_by_position": mean_by_position(scores, window, overlap),
             "flops_per_token": {
                 "formula": flops_per_token(*_sizes(model), window, overlap),
                 "as_printed": printed_flops(*_sizes(model), window, overlap),

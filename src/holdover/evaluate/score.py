@@ -49,9 +49,13 @@ class Scores:
     def mean(self) -> float:
         return float(np.nanmean(self.nll))
 
-    def by_position(self, window: int) -> tuple[np.ndarray, np.ndarray]:
-        """[T] summed -log p at each position of a window, and how many targets that was."""
-        where = self.scored
+    def by_position(self, window: int, overlap: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """[T] summed -log p at each position of a window, and how many targets that was.
+
+        Where windows overlap, a document's first one is left out: it alone scores the positions that
+        others read again, and those are beginnings of documents.
+        """
+        where = self.scored & (self.window > 0) if overlap else self.scored
         sums = np.bincount(self.position[where], self.nll[where], minlength=window)
         return sums, np.bincount(self.position[where], minlength=window)
 
