@@ -1,12 +1,14 @@
 """Scoring against brute force: one forward for every single target, states carried by a plain loop."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
 import torch
 
 from holdover.evaluate import score
+from holdover.evaluate.score import stretches_to_score
 from holdover.windows import Window
 from streams import stream
 from tiny import WIDTH, attach, build
@@ -322,3 +324,17 @@ def test_gradients_are_not_kept():
     kept = []
     score(model, stream(30), rows=1, device=CPU, keep_state=lambda _, state: kept.append(state))
     assert not any(s.tensors["summary"].requires_grad for s in kept if s is not None)
+
+
+def test_a_long_text_of_a_plain_model_is_cut_into_few_parts(monkeypatch):
+    """As many objects as rows want, not as there are windows; the numbers stay the same."""
+    tokens = stream(700, 90)
+    model = attach(build("gpt2"), window=9, overlap=2, carry="none")
+    every = score(model, tokens, rows=3, device=CPU)
+    # The package has a function of the module's name.
+    monkeypatch.setattr(sys.modules["holdover.evaluate.score"], "PARTS", 10)
+    parts = stretches_to_score(tokens, model.settings, None)
+    assert len(parts) < 14
+    few = score(model, tokens, rows=3, device=CPU)
+    np.testing.assert_allclose(few.nll, every.nll, atol=1e-5)
+    assert few.windows == every.windows and (few.window == every.window).all()

@@ -19,11 +19,13 @@ from torch import Tensor
 from ..attach import Wanted
 from ..data.prefetch import prefetch
 from ..data.tokens import Tokens
-from ..data.walk import Batch, Stretch, Walk, forgetting, side_by_side, whole_documents
+from ..data.walk import Batch, Stretch, Walk, forgetting, side_by_side, whole_documents, windows_of
 from ..state import State
 from ..unroll import unroll
 from ..windows import IGNORED
 
+# Into about so many parts the text is cut for a model without a state, however long it is.
+PARTS = 1024
 # Windows whose losses wait on the device before they are fetched.
 FETCH_EVERY = 64
 
@@ -64,7 +66,9 @@ def stretches_to_score(tokens: Tokens, settings: Any, reset_every: int | None) -
     """Whole documents, or the parts between two resets of the state."""
     stretches = whole_documents(tokens)
     if settings.carry == "none":
-        reset_every = 1
+        # Nothing is carried, so the windows may be dealt out to rows as is convenient.
+        windows = [windows_of(part, settings.window, settings.overlap) for part in stretches]
+        reset_every = max(1, sum(map(len, windows)) // PARTS)
     if reset_every is None:
         return stretches
     (parts,) = forgetting([stretches], reset_every, settings.window, settings.overlap)
