@@ -77,38 +77,38 @@ def _as_number(value: Any) -> Any:
         return value
 
 
-def metavar(kind: Any) -> str:
-    names = {
-        int: "N",
-        float: "X",
-        str: "NAME",
-        Path: "PATH",
-        bool: "YES|NO",
-    }
-    parts = []
-    for one in [one for one in _kinds(kind) if one is not types.NoneType]:
-        if get_origin(one) is Literal:
-            parts += [str(choice) for choice in get_args(one)]
-        elif get_origin(one) is tuple:
-            parts.append(f"{names[get_args(one)[0]]},...")
-        elif get_origin(one) is dict:
-            parts.append("KEY=VALUE,...")
-        else:
-            parts.append(names[one])
-    return "|".join(parts)
+METAVARS = {int: "N", float: "X", str: "NAME", Path: "PATH", bool: "YES|NO"}
+WORDS = {
+    int: "a whole number",
+    float: "a number",
+    str: "a name",
+    Path: "a path",
+    bool: "true or false",
+    types.NoneType: "none",
+}
 
 
-def expected(kind: Any) -> str:
-    words = {int: "a whole number", float: "a number", str: "a name", Path: "a path"}
-    words |= {bool: "true or false", types.NoneType: "none"}
+def metavar(annotation: Any) -> str:
+    """What stands for a value in a help text."""
+    kinds = [kind for kind in _kinds(annotation) if kind is not types.NoneType]
+    return "|".join(_called(kinds, METAVARS, str, "{},...", "KEY=VALUE,..."))
+
+
+def expected(annotation: Any) -> str:
+    """What a value should have been, in a sentence."""
+    several, pairs = "{} or several with commas between", "KEY=VALUE with commas between"
+    return " or ".join(_called(_kinds(annotation), WORDS, repr, several, pairs))
+
+
+def _called(
+    kinds: list[Any], names: Mapping[Any, str], choice: Any, several: str, pairs: str
+) -> list[str]:
     parts = []
-    for one in _kinds(kind):
-        if get_origin(one) is Literal:
-            parts += [repr(choice) for choice in get_args(one)]
-        elif get_origin(one) is tuple:
-            parts.append(f"{words[get_args(one)[0]]} or several with commas between")
-        elif get_origin(one) is dict:
-            parts.append("KEY=VALUE with commas between")
+    for kind in kinds:
+        if get_origin(kind) is Literal:
+            parts += [choice(value) for value in get_args(kind)]
+        elif get_origin(kind) is tuple:
+            parts.append(several.format(names[get_args(kind)[0]]))
         else:
-            parts.append(words[one])
-    return " or ".join(parts)
+            parts.append(pairs if get_origin(kind) is dict else names[kind])
+    return parts

@@ -24,7 +24,7 @@ class LanguageModelling:
         self.validation = validation
         self.options = options
         self.device = device
-        # One epoch's rows at a time: they may be long lists.
+        # Of two epochs, the current one and the first, which says how many steps there will be.
         self.walk = lru_cache(maxsize=2)(self._walk)
 
     def _walk(self, epoch: int) -> Walk:
