@@ -311,3 +311,25 @@ def test_memory_does_not_grow_with_the_text(tokenizer, megabytes, tmp_path):
     # The mapped ids that were looked at count as memory too, though the system may take them back.
     assert holding_out < 25e6 + 2 * tokens
     shutil.rmtree(tmp_path)
+
+
+def test_whether_a_tokenizer_gives_back_its_text_is_known(tmp_path):
+    """Found by comparing bytes when the text is encoded, so that parts of it know it too."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    from holdover.data.encoders import HFEncoder
+
+    def encoder(normalizer):
+        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+        made = Tokenizer(models.BPE(vocab={c: n for n, c in enumerate(alphabet)}, merges=[]))
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        made.decoder, made.normalizer = decoders.ByteLevel(), normalizer
+        return HFEncoder(PreTrainedTokenizerFast(tokenizer_object=made), "tiny")
+
+    path = tmp_path / "text.txt"
+    path.write_text("Some Words é " * 9000)
+    for normalizer, exact in ((None, True), (normalizers.Lowercase(), False)):
+        tokens = tokenise(open_source(str(path)), encoder(normalizer), cache_dir=tmp_path / "c")
+        assert tokens.about["tokenizer_keeps_bytes"] is exact
+        assert tokens.part(0, 50).about["tokenizer_keeps_bytes"] is exact

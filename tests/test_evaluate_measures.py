@@ -62,7 +62,6 @@ def test_what_is_predicted_is_all_but_the_first_token(text):
         assert found["bytes"] == len(rest)
         assert found["words"] == len(rest.decode(errors="replace").split())
         assert found["lines"] == rest.count(b"\n")
-        assert tokens.keeps_bytes()
 
 
 def test_after_a_bos_everything_is_predicted():

@@ -29,7 +29,9 @@ from .progress import progress, say
 from .text import COUNTS
 from .tokens import Encoder, Tokens
 
-FORMAT = "holdover.tokens.v2"
+FORMAT = "holdover.tokens.v3"
+# Bytes of the text that are decoded again to see whether a tokenizer is exact.
+SAMPLE = 1 << 16
 PARTIAL = ".partial-"
 # After so long the partial folder of another machine's process is taken for abandoned.
 ABANDONED_AFTER = 24 * 3600.0
@@ -143,11 +145,16 @@ class _Writer:
         self._scored: IO[bytes] | None = None
         # Of the text alone, however it is compressed and cut into documents.
         self._content = hashlib.sha256()
+        self._encoder = encoder
+        # The beginning of the first document that has tokens, as it was given and as ids.
+        self._sample, self._sample_ids = bytearray(), array("q")
 
     def hashing(self, read: Callable[[], Iterator[bytes]]) -> Callable[[], Iterator[bytes]]:
         def pieces() -> Iterator[bytes]:
             for piece in read():
                 self._content.update(piece)
+                if not self.tokens and len(self._sample) < SAMPLE:
+                    self._sample += piece[:SAMPLE]
                 yield piece
 
         return pieces
@@ -169,6 +176,8 @@ class _Writer:
             return
         if scored is None:
             scored = np.ones(len(ids), dtype=bool)
+        if not self.tokens:
+            self._sample_ids.extend(ids[:SAMPLE].tolist())
         if self._bos is not None and self.tokens == self._bounds[-1]:
             ids = np.concatenate([[self._bos], ids])
             scored = np.concatenate([[not ranges], scored])
@@ -180,7 +189,18 @@ class _Writer:
                 self._scored.write(scored.astype(np.uint8).tobytes())
         self.tokens += len(ids)
 
+    def _keeps_bytes(self) -> bool:
+        """Whether the tokenizer gives back the bytes it was given, as far as the sample tells."""
+        read = self._encoder.decode(self._sample_ids.tolist())
+        # Either may have been cut in the middle of a token or a character.
+        same = min(len(read), len(self._sample))
+        if len(read) != len(self._sample):
+            same = max(same - 64, 0)
+        return same > 0 and read[:same] == self._sample[:same]
+
     def end_document(self) -> None:
+        if not self.tokens:
+            self._sample.clear()
         if self.tokens == self._bounds[-1]:
             self._dropped += 1
         else:
@@ -218,6 +238,7 @@ class _Writer:
                 "tokens": self.tokens,
                 "dropped": self._dropped,
                 "content_sha256": self._content.hexdigest(),
+                "tokenizer_keeps_bytes": self._keeps_bytes(),
                 "sizes": sizes,
             }
             with open(self._folder / "about.json", "w", encoding="utf-8") as file:
@@ -241,7 +262,8 @@ def _open(folder: Path, encoder: Encoder, about: dict[str, Any]) -> Tokens:
     scored = None
     if "scored.bin" in written["sizes"]:
         scored = np.memmap(folder / "scored.bin", dtype=np.bool_, mode="r")
-    kept = {name: written[name] for name in ("documents", "tokens", "dropped", "content_sha256")}
+    told = ("documents", "tokens", "dropped", "content_sha256", "tokenizer_keeps_bytes")
+    kept = {name: written[name] for name in told}
     return Tokens(
         ids=np.memmap(folder / "ids.bin", dtype=np.dtype(written["dtype"]), mode="r"),
         bounds=bounds,

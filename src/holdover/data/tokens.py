@@ -20,8 +20,6 @@ COUNTED = 1 << 18
 
 # Tokens at a document's beginning that are looked at to count its first one.
 HEAD = 16
-# Tokens that are decoded to see whether a tokenizer is exact (one document at least).
-SAMPLE = 200_000
 
 
 class Encoder(Protocol):
@@ -97,13 +95,6 @@ class Tokens:
             for name in COUNTS:
                 counts[name][document] -= head[name] - rest[name]
         return counts
-
-    def keeps_bytes(self) -> bool:
-        """Whether the tokenizer gives back the bytes it was given, looked at in the first documents."""
-        last = max(int(np.searchsorted(self.bounds, SAMPLE, side="right")) - 1, 1)
-        bounds = self.bounds.tolist()
-        read = [self._count(bounds[n], bounds[n + 1], bounds[n])["bytes"] for n in range(last)]
-        return sum(read) == int(self.counts["bytes"][:last].sum())
 
     def part(self, start: int, stop: int) -> "Tokens":
         """The stream from start to stop; documents that lie across its ends are cut there."""

@@ -76,7 +76,6 @@ def evaluate(options: EvalOptions, console: Console | None = None) -> dict[str, 
             "split": _split(options, tokens),
             "counts": text_counts(tokens),
             "documents_read": tokens.documents,
-            "tokenizer_keeps_bytes": tokens.keeps_bytes(),
         },
         "options": _without_places(as_dict(options)),
         "rows": [],
@@ -166,7 +165,7 @@ def _read(
             same_cut = replace(options, held_out=run["options"]["held_out"])
             tokens = read_text(same_cut, encoder, "valid", window=window)
             console.print("The model was trained on this text: its held-out end is read.")
-    if not tokens.keeps_bytes():
+    if not tokens.about["tokenizer_keeps_bytes"]:
         console.print(
             f"The tokenizer {encoder.name} does not give back the text it was given: numbers a byte and "
             "a character are of what it made of it."
