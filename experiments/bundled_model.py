@@ -1,0 +1,189 @@
+"""The models in the package: a small GPT-2 pretrained on PG-19 books, and twins with and without memory.
+
+    HOLDOVER_DATA=... python experiments/bundled_model.py --output runs/bundled        (an H200: 25 minutes)
+    python experiments/bundled_model.py --output runs/toy --data DIR --scale toy       (two cores: a minute)
+
+Stages, each left out where its result is there already, so that an interrupted run goes on:
+
+* tokenizer: byte-level BPE of the training books.
+* pretrain:  windows of all 512 positions, read alone.
+* arms:      from that checkpoint, on the same tokens in the same order, windows of 300, one run for each
+             kind of state and one without; side by side on one device.
+* evaluate:  every arm on the test books, in the half precision in which models are shipped.
+
+`summary.py` beside this file makes the record and chooses; `shipped.py` puts the chosen into the package.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+POSITIONS = 512
+WINDOW = 300
+VOCABULARY = 4096
+END_OF_TEXT = "<|endoftext|>"
+SHAPE = {
+    "n_layer": 6,
+    "n_embd": 256,
+    "n_head": 8,
+    "n_positions": POSITIONS,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+    **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
+}
+COMMON = {
+    "schedule": "cosine",
+    "betas": [0.9, 0.95],
+    "weight_decay": 0.1,
+    "epochs": 1000,
+    "patience": None,
+    "save_every": 1_000_000,
+    "keep": 1,
+    "validation_tokens": 20_000,
+    "log_every": 100,
+}
+PRETRAIN = {
+    "model": "gpt2",
+    "from_scratch": True,
+    "shape": SHAPE,
+    "recurrence": {"carry": "none", "window": POSITIONS},
+    "windows": 1,
+    "rows": 128,
+    "learning_rate": 2e-3,
+    "warm_up": 300,
+    "max_steps": 6000,
+    "validate_every": 60_000_000,
+}
+ARM = {
+    "windows": 20,
+    "rows": 32,
+    "learning_rate": 1e-3,
+    "added_learning_rate": 1e-3,
+    "warm_up": 100,
+    "max_steps": 2000,
+    "validate_every": 40_000_000,
+}
+ARMS: dict[str, dict[str, Any]] = {
+    "plain": {"carry": "none"},
+    # The method as published.
+    "pooled": {"carry": "pooled"},
+    "pooled-last16": {
+        "carry": "pooled",
+        "pooling": "last",
+        "slots": 16,
+        "insert_layer": "all",
+        "map_hidden": [],
+    },
+    "tokens16": {"carry": "tokens", "slots": 16, "map_hidden": []},
+}
+PLAIN_OVERLAPS = "0,10,30,50"
+# Enough to see every stage work on two cores.
+TOY = {"max_steps": 6, "rows": 2, "windows": 2, "validation_tokens": 1500, "warm_up": 2}
+TOY_SHAPE = {**SHAPE, "n_layer": 2, "n_embd": 32, "n_head": 2}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--data", default="pg19", help="the books, by name or folder")
+    parser.add_argument("--scale", choices=("real", "toy"), default="real")
+    parser.add_argument("--arms", default=",".join(ARMS), help="of " + ", ".join(ARMS))
+    parser.add_argument("--stages", default="tokenizer,pretrain,arms,evaluate")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="for the arms"
+    )
+    parser.add_argument("--suffix", default="", help="of the arms' folders, with --set")
+    options = parser.parse_args()
+    real = options.scale == "real"
+    out: Path = options.output
+    out.mkdir(parents=True, exist_ok=True)
+    stages = options.stages.split(",")
+    data = {"data": options.data, "bf16": real, "compile": real}
+    if "tokenizer" in stages and not (out / "tokenizer").exists():
+        train_tokenizer(options.data, out / "tokenizer", VOCABULARY if real else 512)
+    if "pretrain" in stages:
+        settings = {**COMMON, **PRETRAIN, **data, "tokenizer": str(out / "tokenizer")}
+        if not real:
+            settings |= {**TOY, "windows": 1, "shape": TOY_SHAPE}
+        train(out / "pretrained", settings).wait()
+    arms = options.arms.split(",")
+    if "arms" in stages:
+        runs = []
+        for name in arms:
+            settings = {**COMMON, **ARM, **data, "model": str(out / "pretrained")}
+            settings["recurrence"] = {"window": WINDOW, **ARMS[name]}
+            runs.append(
+                train(out / (name + options.suffix), settings | ({} if real else TOY), options.set)
+            )
+        if any([run.wait() for run in runs]):
+            sys.exit("An arm failed: see above.")
+    if "evaluate" in stages:
+        limit = [] if real else ["document_tokens=2000"]
+        runs = [evaluate(out / (name + options.suffix), options.data, limit) for name in arms]
+        if any([run.wait() for run in runs]):
+            sys.exit("An evaluation failed: see above.")
+
+
+def train_tokenizer(data: str, folder: Path, size: int) -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    from holdover.data.sources import open_source
+
+    bytelevel = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = bytelevel, decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, special_tokens=[END_OF_TEXT], initial_alphabet=bytelevel.alphabet()
+    )
+    books = open_source(data, "train").documents()
+    texts = (b"".join(book.read()).decode() for book in books)
+    tokenizer.train_from_iterator(texts, trainer)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=END_OF_TEXT,
+        eos_token=END_OF_TEXT,
+        # A text may be longer than the positions of a model: that is what the state is for.
+        model_max_length=int(1e30),
+    )
+    fast.save_pretrained(str(folder))
+
+
+def train(folder: Path, settings: dict[str, Any], words: list[str] = ()) -> subprocess.Popen[bytes]:
+    """Start a run, or continue it."""
+    path = folder.with_suffix(".yaml")
+    path.write_text(yaml.safe_dump(settings, sort_keys=False))
+    if (folder / "log.jsonl").exists():
+        return holdover("train", "--resume", "--output", str(folder))
+    return holdover("train", "--config", str(path), "--output", str(folder), *words)
+
+
+def evaluate(folder: Path, data: str, words: list[str]) -> subprocess.Popen[bytes]:
+    record = folder.with_name(f"{folder.name}-eval")
+    overlaps = ["--overlap", PLAIN_OVERLAPS] if folder.name.startswith("plain") else []
+    return holdover(
+        "eval",
+        "--model",
+        str(folder),
+        "--data",
+        data,
+        "--rows",
+        "32",
+        *overlaps,
+        "--output",
+        str(record),
+        *words,
+    )
+
+
+def holdover(*words: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "holdover", *words], env=os.environ)
+
+
+if __name__ == "__main__":
+    main()
