@@ -12,6 +12,9 @@ from ..config import RecurrenceConfig
 from .carry import Carry, Reading, Shape, Tensors, Trace, feed_forward, with_start
 
 WRITE_EMBEDDING_SCALE = 0.02
+# Outputs are larger than embeddings (1.6 and 0.09 in a small GPT-2): mapped with torch's own first
+# weights they drown the tokens, and gradients explode from window to window.
+FIRST_MAP_SCALE = 0.1
 
 
 class TokenCarry(Carry):
@@ -26,7 +29,7 @@ class TokenCarry(Carry):
         self.write_embeddings = nn.Parameter(torch.empty(config.slots, shape.embedding))
         if config.start == "learned":
             self.start = nn.Parameter(torch.zeros(config.slots, shape.hidden))
-        nn.init.normal_(self.write_embeddings, std=WRITE_EMBEDDING_SCALE)
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.write_embeddings, std=WRITE_EMBEDDING_SCALE)
@@ -35,6 +38,9 @@ class TokenCarry(Carry):
         for layer in self.map:
             if isinstance(layer, nn.Linear):
                 layer.reset_parameters()
+        with torch.no_grad():
+            for parameter in self.map[-1].parameters():
+                parameter.mul_(FIRST_MAP_SCALE)
 
     def read(self, tensors: Tensors | None, present: Tensor | None, batch: int) -> Reading:
         suffix = self.write_embeddings.expand(batch, -1, -1)
