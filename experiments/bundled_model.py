@@ -1,7 +1,7 @@
 """The models in the package: a small GPT-2 pretrained on PG-19 books, and twins with and without memory.
 
-    HOLDOVER_DATA=... python experiments/bundled_model.py --output runs/bundled        (an H200: 25 minutes)
-    python experiments/bundled_model.py --output runs/toy --data DIR --scale toy       (two cores: a minute)
+    HOLDOVER_DATA=... python experiments/bundled_model.py --output runs/bundled   (an H200: 20 minutes)
+    python experiments/bundled_model.py --output runs/toy --data DIR --scale toy  (two cores: a minute)
 
 Stages, each left out where its result is there already, so that an interrupted run goes on:
 
@@ -9,19 +9,23 @@ Stages, each left out where its result is there already, so that an interrupted 
 * pretrain:  windows of all 512 positions, read alone.
 * arms:      from that checkpoint, on the same tokens in the same order, windows of 300, one run for each
              kind of state and one without; side by side on one device.
-* evaluate:  every arm on the test books, in the half precision in which models are shipped.
-
-`summary.py` beside this file makes the record and chooses; `shipped.py` puts the chosen into the package.
+* export:    every arm in half precision, as models are shipped.
+* evaluate:  what was exported, on the test books.
 """
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from holdover import RecurrentModel
+from holdover.data.encoders import encoder_of
+from holdover.data.sources import open_source
 
 POSITIONS = 512
 WINDOW = 300
@@ -65,17 +69,17 @@ ARM = {
     "learning_rate": 1e-3,
     "added_learning_rate": 1e-3,
     "warm_up": 100,
-    "max_steps": 2000,
-    "validate_every": 40_000_000,
+    "max_steps": 1700,
+    "validate_every": 65_000_000,
 }
 ARMS: dict[str, dict[str, Any]] = {
     "plain": {"carry": "none"},
     # The method as published.
     "pooled": {"carry": "pooled"},
-    "pooled-last16": {
+    "pooled-last32": {
         "carry": "pooled",
         "pooling": "last",
-        "slots": 16,
+        "slots": 32,
         "insert_layer": "all",
         "map_hidden": [],
     },
@@ -93,7 +97,7 @@ def main() -> None:
     parser.add_argument("--data", default="pg19", help="the books, by name or folder")
     parser.add_argument("--scale", choices=("real", "toy"), default="real")
     parser.add_argument("--arms", default=",".join(ARMS), help="of " + ", ".join(ARMS))
-    parser.add_argument("--stages", default="tokenizer,pretrain,arms,evaluate")
+    parser.add_argument("--stages", default="tokenizer,pretrain,arms,export,evaluate")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="for the arms"
     )
@@ -110,30 +114,26 @@ def main() -> None:
         settings = {**COMMON, **PRETRAIN, **data, "tokenizer": str(out / "tokenizer")}
         if not real:
             settings |= {**TOY, "windows": 1, "shape": TOY_SHAPE}
-        train(out / "pretrained", settings).wait()
-    arms = options.arms.split(",")
+        wait([train(out / "pretrained", settings)])
+    names = {name: name + options.suffix for name in options.arms.split(",")}
     if "arms" in stages:
         runs = []
-        for name in arms:
+        for name, folder in names.items():
             settings = {**COMMON, **ARM, **data, "model": str(out / "pretrained")}
             settings["recurrence"] = {"window": WINDOW, **ARMS[name]}
-            runs.append(
-                train(out / (name + options.suffix), settings | ({} if real else TOY), options.set)
-            )
-        if any([run.wait() for run in runs]):
-            sys.exit("An arm failed: see above.")
+            runs.append(train(out / folder, settings | ({} if real else TOY), options.set))
+        wait(runs)
+    if "export" in stages:
+        for folder in names.values():
+            export(out / folder, out / "shipped" / folder)
     if "evaluate" in stages:
         limit = [] if real else ["document_tokens=2000"]
-        runs = [evaluate(out / (name + options.suffix), options.data, limit) for name in arms]
-        if any([run.wait() for run in runs]):
-            sys.exit("An evaluation failed: see above.")
+        wait([evaluate(out / "shipped" / name, options.data, limit) for name in names.values()])
 
 
 def train_tokenizer(data: str, folder: Path, size: int) -> None:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
-
-    from holdover.data.sources import open_source
 
     bytelevel = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer = Tokenizer(models.BPE())
@@ -158,31 +158,39 @@ def train(folder: Path, settings: dict[str, Any], words: list[str] = ()) -> subp
     """Start a run, or continue it."""
     path = folder.with_suffix(".yaml")
     path.write_text(yaml.safe_dump(settings, sort_keys=False))
+    # Each run compiles for itself: with one cache for runs side by side, losses came out wrong.
+    place = {"TORCHINDUCTOR_CACHE_DIR": str(folder.with_suffix(".compiled").resolve())}
     if (folder / "log.jsonl").exists():
-        return holdover("train", "--resume", "--output", str(folder))
-    return holdover("train", "--config", str(path), "--output", str(folder), *words)
+        return holdover("train", "--resume", "--output", str(folder), **place)
+    return holdover("train", "--config", str(path), "--output", str(folder), *words, **place)
+
+
+def export(run: Path, folder: Path) -> None:
+    """The best of a run in half precision, with its tokenizer and what the run says of itself."""
+    best = run / "best"
+    model = RecurrentModel.from_pretrained(best)
+    model.half().save_pretrained(folder)
+    encoder_of(str(best)).save(folder)
+    shutil.copy(best / "holdover_run.json", folder)
 
 
 def evaluate(folder: Path, data: str, words: list[str]) -> subprocess.Popen[bytes]:
     record = folder.with_name(f"{folder.name}-eval")
     overlaps = ["--overlap", PLAIN_OVERLAPS] if folder.name.startswith("plain") else []
-    return holdover(
-        "eval",
-        "--model",
-        str(folder),
-        "--data",
-        data,
-        "--rows",
-        "32",
-        *overlaps,
-        "--output",
-        str(record),
-        *words,
+    where = ["--model", str(folder), "--data", data, "--output", str(record)]
+    return holdover("eval", *where, "--rows", "32", *overlaps, *words)
+
+
+def holdover(*words: str, **environment: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "holdover", *words], env={**os.environ, **environment}
     )
 
 
-def holdover(*words: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "holdover", *words], env=os.environ)
+def wait(processes: list[subprocess.Popen[bytes]]) -> None:
+    codes = [process.wait() for process in processes]
+    if any(codes):
+        sys.exit("A part of the experiment failed: see above; the same command goes on from there.")
 
 
 if __name__ == "__main__":
