@@ -105,7 +105,9 @@ def diagnose(
     advance: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """before [N]: -log p of the corpus as it was read with its states."""
-    reader = _Reader(model, tokens, stretches, drawn, rows, device, advance or (lambda count: None))
+    reader = WindowReader(
+        model, tokens, stretches, drawn, rows, device, advance or (lambda count: None)
+    )
     other, kind = donors(stretches, drawn, seed)
     own, places = reader.losses(lambda number: kept.states[number])
     sums = {
@@ -116,17 +118,17 @@ def diagnose(
         [np.nansum(before[p.start + p.keep + 1 : p.start + p.length + 1]) for p in places]
     )
     counts = reader.counts
-    resampled, units = _resampled(places, draws, seed)
-    compared = {name: _compare(resampled, values, own, counts) for name, values in sums.items()}
+    resampled, units = resampled_over(places, draws, seed)
+    spoilt = {name: compared(resampled, values, own, counts) for name, values in sums.items()}
     enough = reader.past >= history
     by_history = []
     if enough.any():
         chosen = np.flatnonzero(enough).tolist()
-        part, _ = _resampled([places[number] for number in chosen], draws, seed)
+        part, _ = resampled_over([places[number] for number in chosen], draws, seed)
         for length in range(history + 1):
             values = reader.with_history(chosen, length)
             by_history.append(
-                {"windows": length, **_compare(part, values, own[enough], counts[enough])}
+                {"windows": length, **compared(part, values, own[enough], counts[enough])}
             )
     return {
         "windows": len(drawn),
@@ -135,13 +137,13 @@ def diagnose(
         "own_loss": float(own.sum() / counts.sum()),
         "own_differs_from_first_reading": float(np.abs(own - was).max()),
         "other_is": kind,
-        **compared,
+        **spoilt,
         "history": by_history,
         "gradient_norms": reader.gradient_norms(history, seed),
     }
 
 
-def _compare(resampled: Resampled, values: Any, own: Any, counts: Any) -> dict[str, Any]:
+def compared(resampled: Resampled, values: Any, own: Any, counts: Any) -> dict[str, Any]:
     """Loss, and what it is above the loss with the own state, in nats a token."""
     per_unit = resampled.per_unit
     mean = per_unit(values).sum() / counts.sum()
@@ -152,7 +154,7 @@ def _compare(resampled: Resampled, values: Any, own: Any, counts: Any) -> dict[s
     return {"loss": float(mean), "above_own": value, "low": low, "high": high}
 
 
-def _resampled(places: Sequence[Place], draws: int, seed: int) -> tuple[Resampled, str]:
+def resampled_over(places: Sequence[Place], draws: int, seed: int) -> tuple[Resampled, str]:
     units, kind = units_of(
         np.array([place.document for place in places]), np.array([place.window for place in places])
     )
@@ -169,7 +171,7 @@ def _scores_something(
     return bool(tokens.scored[start + overlap + 1 : stop + 1].any())
 
 
-class _Reader:
+class WindowReader:
     """Reads drawn windows again, in batches."""
 
     def __init__(self, model, tokens, stretches, drawn, rows, device, advance) -> None:
@@ -199,16 +201,24 @@ class _Reader:
     def losses(self, state_of: Callable[[int], State | None]) -> tuple[np.ndarray, list[Place]]:
         """[drawn] summed -log p of each drawn window, read with a state of one's choice."""
         sums, places = np.zeros(len(self.drawn)), []
+        for part, batch, nll in self.read(state_of):
+            sums[part] = nll.sum(1)
+            self.counts[part] = (batch.targets[-1] != IGNORED).sum(1).cpu().numpy()
+            places += batch.places[0]
+        return sums, places
+
+    @torch.no_grad()
+    def read(
+        self, state_of: Callable[[int], State | None]
+    ) -> Iterator[tuple[list[int], Batch, np.ndarray]]:
+        """Batches of drawn windows, and -log p [rows, T] at each of their positions."""
         for part, batch in self._batches(range(len(self.drawn)), 0):
             states = [state_of(number) for number in part]
             state = None
             if states[0] is not None:
                 state = State.concat([s for s in states if s is not None]).to(self.device)
             output, _ = self._step(replace(batch.windows()[0], begins=None), state)
-            sums[part] = output["nll"].double().sum(1).cpu().numpy()
-            self.counts[part] = (batch.targets[-1] != IGNORED).sum(1).cpu().numpy()
-            places += batch.places[0]
-        return sums, places
+            yield part, batch, output["nll"].double().cpu().numpy()
 
     @torch.no_grad()
     def with_history(self, numbers: Sequence[int], length: int) -> np.ndarray:

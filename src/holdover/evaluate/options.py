@@ -43,6 +43,8 @@ class EvalOptions(TextOptions):
     """Windows of history that are tried."""
     diagnose_windows: int = 400
     """Windows, drawn at random, that are read for it."""
+    timed_windows: int = 240
+    """Windows that are read twice more, to see how fast that is and how much memory it takes."""
     seed: int = 0
     """Of the intervals and of the windows that are drawn."""
     draws: int = 2000
@@ -64,7 +66,7 @@ class EvalOptions(TextOptions):
             if not getattr(self, name):
                 raise ValueError(f"Say which {name}: for example --{name} {hint}.")
         least = {"window": 1, "rows": 1, "document_tokens": 2, "documents": 1, "classes": 2}
-        least |= {"history": 1, "diagnose_windows": 2, "draws": 100, "seed": 0}
+        least |= {"timed_windows": 1, "history": 1, "diagnose_windows": 2, "draws": 100, "seed": 0}
         for name, value in least.items():
             given = getattr(self, name)
             if given is not None and given < value:

@@ -37,13 +37,23 @@ from .show import progress, show, write_plots
 RECORD = "eval.json"
 # The window of a model that holdover has not trained.
 STOCK_WINDOW = 300
-# Windows that are read again to see how fast that is.
-TIMED_WINDOWS = 240
 
 
 def evaluate(options: EvalOptions, console: Console | None = None) -> dict[str, Any]:
     """Score a text, show the table, write record and plots; returns the record."""
     console = console or Console(highlight=False)
+    record = measure(options, console)
+    show(record, console)
+    written = "Record"
+    if options.plots:
+        write_plots(options.output, {record["model"]["name"]: record})
+        written = "Record and plots"
+    console.print(f"{written}: {options.output}", soft_wrap=True)
+    return record
+
+
+def measure(options: EvalOptions, console: Console) -> dict[str, Any]:
+    """Score a text and write the record, which is returned; only progress is shown."""
     make_folder(options.output)
     device = choose_device(options.device)
     model = open_to_read(options.model, options.window, options.gguf_file)
@@ -86,12 +96,6 @@ def evaluate(options: EvalOptions, console: Console | None = None) -> dict[str, 
         record["rows"].append(row)
         # After every row: what a later one breaks is not lost.
         write_record(options.output / RECORD, record)
-    show(record, console)
-    written = "Record"
-    if options.plots:
-        write_plots(options.output, {record["model"]["name"]: record})
-        written = "Record and plots"
-    console.print(f"{written}: {options.output}", soft_wrap=True)
     return record
 
 
@@ -259,7 +263,7 @@ def _speed(
     """Tokens a second and peak memory of reading alone: no metrics, nothing kept, second time."""
     documents = min(options.rows, tokens.documents)
     part = tokens.part(0, int(tokens.bounds[documents]))
-    part = part.truncated(model.settings.window * max(TIMED_WINDOWS // documents, 2) + 1)
+    part = part.truncated(model.settings.window * max(options.timed_windows // documents, 2) + 1)
     part = replace(part, scored=None)
 
     def read() -> None:
