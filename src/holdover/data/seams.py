@@ -14,10 +14,11 @@ from itertools import islice
 
 import numpy as np
 
-CHUNK = 1 << 18  # new characters a window
-OVERLAP = 1 << 12  # characters that two neighbours both read, at most
+# Short enough that a book of some hundred thousand characters keeps several cores busy.
+CHUNK = 1 << 16  # new characters a window
+OVERLAP = 1 << 11  # characters that two neighbours both read, at most
 AGREEING = 4  # tokens on each side of a seam
-BATCH = min(8, os.cpu_count() or 1)
+BATCH = min(16, os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)
