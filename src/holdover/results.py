@@ -71,11 +71,15 @@ def write_record(path: Path, record: dict[str, Any]) -> None:
 
 
 def _without_machine_path(argument: str) -> str:
-    """An absolute path says where a machine keeps its files, which is nobody's business."""
+    """A path out of this folder says where a machine keeps its files, which is nobody's business."""
     key, equals, value = argument.partition("=")
-    if equals and Path(value).is_absolute():
+    if equals and _leads_out(value):
         return f"{key}={Path(value).name}"
-    return Path(argument).name if Path(argument).is_absolute() else argument
+    return Path(argument).name if _leads_out(argument) else argument
+
+
+def _leads_out(argument: str) -> bool:
+    return Path(argument).is_absolute() or Path(argument).parts[:1] == ("..",)
 
 
 def _commit() -> str | None:
