@@ -11,6 +11,8 @@ Stages, each left out where its result is there already, so that an interrupted 
              kind of state and one without; side by side on one device.
 * export:    every arm in half precision, as models are shipped.
 * evaluate:  what was exported, on the test books.
+
+`bundled_shipping.py` makes the record of it and puts the twins into the package.
 """
 
 import argparse
@@ -46,7 +48,7 @@ COMMON = {
     "weight_decay": 0.1,
     "epochs": 1000,
     "patience": None,
-    "save_every": 1_000_000,
+    "save_every": 300,
     "keep": 1,
     "validation_tokens": 20_000,
     "log_every": 100,
@@ -69,7 +71,7 @@ ARM = {
     "learning_rate": 1e-3,
     "added_learning_rate": 1e-3,
     "warm_up": 100,
-    "max_steps": 1700,
+    "max_steps": 3000,
     "validate_every": 65_000_000,
 }
 ARMS: dict[str, dict[str, Any]] = {

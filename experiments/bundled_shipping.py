@@ -1,0 +1,210 @@
+"""What came of `bundled_model.py`: its record, and the two twins that the package ships, with a card.
+
+    python experiments/bundled_shipping.py runs/bundled --record results/bundled_model   (the record)
+    python experiments/bundled_shipping.py runs/bundled --record results/bundled_model --ship
+
+Which state is shipped: the one that gains most over what the plain twin reaches with as many FLOPs, by
+reading windows that overlap. Perplexity alone would favour whatever computes more.
+"""
+
+import argparse
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdover.bundled import PLAIN, RECURRENT
+from holdover.evaluate.compare import differences
+from holdover.results import provenance, write_record
+
+PACKAGE = Path(__file__).parent.parent / "src" / "holdover" / "bundled"
+# Of what is shipped, what belongs to a model; the rest says where it was trained.
+FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+MOST_BYTES = 25_000_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("runs", type=Path, help="folder of bundled_model.py")
+    parser.add_argument("--record", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--ship", action="store_true", help="put the twins into the package")
+    options = parser.parse_args()
+    evaluations = read_evaluations(options.runs / "shipped")
+    record = summarise(evaluations, options.runs)
+    write_record(options.record / "bundled_model.json", record)
+    for name, evaluation in evaluations.items():
+        write_record(options.record / "evaluations" / f"{name}.json", evaluation)
+    for row in record["rows"]:
+        print(row)
+    print("shipped:", record["shipped"])
+    if options.ship:
+        ship(options.runs / "shipped", record)
+
+
+def read_evaluations(folder: Path) -> dict[str, dict[str, Any]]:
+    found = {
+        path.parent.name.removesuffix("-eval"): json.loads(path.read_text())
+        for path in sorted(folder.glob("*-eval/eval.json"))
+    }
+    if "plain" not in found or len(found) < 2:
+        raise SystemExit(f"{folder} has no evaluations of the plain twin and another.")
+    return {"plain": found.pop("plain"), **found}
+
+
+def summarise(evaluations: dict[str, dict[str, Any]], runs: Path) -> dict[str, Any]:
+    plain = evaluations["plain"]
+    curve = [(cost_of(row), loss_of(row)) for row in plain["rows"]]
+    rows = []
+    for found in differences(evaluations):
+        evaluation = evaluations[found["model"]]
+        row = next(r for r in evaluation["rows"] if r["overlap"] == found["overlap"])
+        at_cost = float(np.interp(cost_of(row), *zip(*curve, strict=True)))
+        state = row.get("state")
+        rows.append(
+            {
+                "model": found["model"],
+                "overlap": found["overlap"],
+                "perplexity": row["perplexity_per_token"],
+                "interval": row["intervals"]["perplexity_per_token"],
+                "difference": [found["above_first"], found["low"], found["high"]],
+                "flops_per_token": cost_of(row),
+                # What the plain twin has for as much, interpolated between its overlaps.
+                "gain_at_equal_flops": at_cost - loss_of(row),
+                "zeroed": state and [state["zeroed"][k] for k in ("above_own", "low", "high")],
+                "other": state and [state["other"][k] for k in ("above_own", "low", "high")],
+                "added_parameters": evaluation["model"]["parameters"]["added"],
+            }
+        )
+    states = [row for row in rows if row["model"] != "plain"]
+    best = max(states, key=lambda row: row["gain_at_equal_flops"])
+    return {
+        "record": "bundled model",
+        "books": plain["data"]["documents_read"],
+        "tokens": plain["rows"][0]["counts"]["tokens"],
+        "rows": rows,
+        "shipped": best["model"],
+        "as_good_as_plain_at": as_good_as(best, rows),
+        "training": {name: told(runs / name) for name in ("pretrained", *evaluations)},
+        "provenance": provenance(),
+    }
+
+
+def as_good_as(best: dict[str, Any], rows: list[dict[str, Any]]) -> int | None:
+    """The largest overlap at which the plain twin is no better."""
+    beaten = [
+        row["overlap"]
+        for row in rows
+        if row["model"] == "plain" and row["perplexity"] >= best["perplexity"]
+    ]
+    return max(beaten, default=None)
+
+
+def told(run: Path) -> dict[str, Any] | None:
+    """Settings of a run and what it came to."""
+    log = run / "log.jsonl"
+    if not log.exists():
+        return None
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    steps = [line for line in lines if "loss" in line]
+    about = json.loads((run / "holdover_run.json").read_text())
+    options = {
+        key: Path(value).name if key in ("model", "tokenizer", "output") and value else value
+        for key, value in about["options"].items()
+    }
+    return {
+        "steps": steps[-1]["step"],
+        "tokens": steps[-1]["tokens"],
+        "seconds": steps[-1]["seconds"],
+        "validation": [
+            [line["step"], round(line["valid_loss"], 4)] for line in lines if "valid_loss" in line
+        ],
+        "options": options,
+        "commit": about["provenance"]["commit"],
+        "device": about["provenance"]["device"],
+    }
+
+
+def cost_of(row: dict[str, Any]) -> float:
+    return row["flops_per_token"]["counted"]
+
+
+def loss_of(row: dict[str, Any]) -> float:
+    return math.log(row["perplexity_per_token"])
+
+
+def ship(folder: Path, record: dict[str, Any]) -> None:
+    twins = {PLAIN: "plain", RECURRENT: record["shipped"]}
+    size = sum((folder / arm / name).stat().st_size for arm in twins.values() for name in FILES)
+    if size > MOST_BYTES:
+        raise SystemExit(f"The twins take {size:,} bytes, and {MOST_BYTES:,} is the most.")
+    for name, arm in twins.items():
+        (PACKAGE / name).mkdir(parents=True, exist_ok=True)
+        for file in FILES:
+            shutil.copyfile(folder / arm / file, PACKAGE / name / file)
+        (PACKAGE / name / "README.md").write_text(card(name, arm, record))
+
+
+def card(name: str, arm: str, record: dict[str, Any]) -> str:
+    own = next(row for row in record["rows"] if row["model"] == arm and row["overlap"] == 0)
+    pretraining, training = record["training"]["pretrained"], record["training"][arm]
+    recurrence = training["options"]["recurrence"]
+    carries = {
+        "none": "It carries nothing: every window of 300 tokens is read alone.",
+        "tokens": f"It carries {recurrence['slots']} memory tokens from window to window.",
+        "pooled": f"It carries {recurrence['slots']} pooled vectors from window to window.",
+    }[recurrence["carry"]]
+    table = "\n".join(
+        f"| {row['model']} | {row['overlap']} | {row['perplexity']:.2f} "
+        f"[{row['interval'][0]:.2f}, {row['interval'][1]:.2f}] | {row['flops_per_token'] / 1e6:.1f} |"
+        for row in record["rows"]
+    )
+    total = (pretraining["tokens"] + training["tokens"]) / 1e6
+    minutes = (pretraining["seconds"] + training["seconds"]) / 60
+    return f"""---
+license: apache-2.0
+language: en
+library_name: holdover
+pipeline_tag: text-generation
+---
+# {name}
+
+A small English language model of old books, made to show what a carried state does. {carries}
+Its twin, trained from the same checkpoint on the same tokens in the same order, lies beside it.
+
+- **Architecture**: GPT-2, 6 layers x 256, 8 heads, 512 learned positions, byte-level BPE of 4,096 tokens
+  of its own; 5.9 million weights in half precision. `<|endoftext|>` is in the vocabulary and was never
+  seen.
+- **Data**: 400 English books published before 1919, with ids of PG-19's train split, in Project
+  Gutenberg's editions (60.1 million tokens). Nothing was filtered: the prejudices of the time are in it.
+  The Time Machine is not among them (`results/bundled_model/seen_before.json`).
+- **Recipe**: `experiments/bundled_model.py`. Pretraining: {pretraining["steps"]:,} steps of 65,536 tokens
+  in windows of 512. Then {training["steps"]:,} steps of 192,000 tokens, 20 windows of 300 with
+  back-propagation through all of them. Adam, cosine schedule, bfloat16.
+- **Cost**: {total:,.0f} million tokens, {minutes:.0f} minutes on one {training["device"]}, which other
+  runs shared in the second part.
+- **Evaluation**: on {record["books"]} PG-19 test books ({record["tokens"]:,} tokens) it has perplexity
+  {own["perplexity"]:.2f} a token. All states that were tried:
+
+| state | overlap | perplexity a token | MFLOPs a token |
+|---|---|---|---|
+{table}
+
+  Intervals are over books; they do not say what another seed would change. Perplexities are a token of
+  this vocabulary and cannot be compared with those of other models.
+- **Limits**: too small to write sense for long or to know facts; English prose before 1919 only; one
+  seed.
+
+```python
+from holdover import RecurrentModel
+from holdover.bundled import bundled_model
+
+model = RecurrentModel.from_pretrained(bundled_model("{name}"), dtype="float32")
+```
+"""
+
+
+if __name__ == "__main__":
+    main()
