@@ -180,8 +180,8 @@ Its twin, trained from the same checkpoint on the same tokens in the same order,
 - **Data**: 400 English books published before 1919, with ids of PG-19's train split, in Project
   Gutenberg's editions (60.1 million tokens). Nothing was filtered: the prejudices of the time are in it.
   The Time Machine is not among them (`results/bundled_model/seen_before.json`).
-- **Recipe**: `experiments/bundled_model.py`. Pretraining: {pretraining["steps"]:,} steps of 65,536 tokens
-  in windows of 512. Then {training["steps"]:,} steps of 192,000 tokens, 20 windows of 300 with
+- **Recipe**: `experiments/bundled_model.py`. Pretraining: {pretraining["steps"]:,} steps of 65,536
+  tokens in windows of 512. Then {training["steps"]:,} steps of 192,000 tokens, 20 windows of 300 with
   back-propagation through all of them. Adam, cosine schedule, bfloat16.
 - **Cost**: {total:,.0f} million tokens, {minutes:.0f} minutes on one {training["device"]}, which other
   runs shared in the second part.

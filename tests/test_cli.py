@@ -50,7 +50,6 @@ def test_help(arguments, capsys):
     [
         ([], "required: VERB"),
         (["dream"], "'dream'"),
-        (["demo", "--steps", "many"], "--steps"),
     ],
 )
 def test_what_cannot_be_parsed(arguments, said, capsys):
@@ -61,32 +60,9 @@ def test_what_cannot_be_parsed(arguments, said, capsys):
 
 
 def test_an_unknown_flag_names_its_neighbours(capsys):
-    assert "--stepps is not a flag of holdover demo; did you mean --steps?" in refusal(
-        capsys, "demo", "--stepps", "3"
+    assert "--minuts is not a flag of holdover demo; did you mean --minutes?" in refusal(
+        capsys, "demo", "--minuts", "3"
     )
-
-
-def test_demo_refuses_a_missing_text(tmp_path, capsys):
-    said = refusal(capsys, "demo", "--text", str(tmp_path / "none.txt"))
-    assert "no text file" in said and "none.txt" in said
-
-
-@pytest.mark.parametrize(("content", "said"), [("", "empty"), ("short " * 10, "only 60 bytes")])
-def test_demo_says_how_long_a_text_must_be(content, said, tmp_path, capsys):
-    path = tmp_path / "novel.txt"
-    path.write_text(content)
-    sentence = refusal(capsys, "demo", "--text", str(path))
-    assert said in sentence and f"{holdover.demo.SHORTEST:,} bytes" in sentence
-
-
-@pytest.mark.parametrize("option", [("--steps", "0"), ("--seed", "-1"), ("--seed", str(2**32))])
-def test_demo_refuses_numbers_out_of_range(option, capsys):
-    assert " ".join(option) in refusal(capsys, "demo", *option)
-
-
-def test_demo_refuses_a_folder_it_cannot_make_before_it_trains(tmp_path, capsys):
-    (tmp_path / "file").write_text("in the way")
-    assert "--output" in refusal(capsys, "demo", "--output", str(tmp_path / "file" / "demo"))
 
 
 def test_interrupted(monkeypatch, capsys):

@@ -8,7 +8,8 @@ import sys
 import pytest
 import torch
 
-from holdover import demo, demo_report
+from holdover.demo import from_scratch as demo
+from holdover.demo import from_scratch_report as demo_report
 
 
 @pytest.fixture(scope="module")
@@ -17,9 +18,12 @@ def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
     text = folder / "text.txt"
     text.write_text("The stars were thin, and the moon was old. " * (demo.SHORTEST // 43 + 1))
-    call = [sys.executable, "-m", "holdover", "demo", "--steps", "3", "--text", str(text)]
+    call = (
+        f"from holdover.demo.from_scratch import *; run(Path({str(text)!r}), 3, 0, Path('new/run'))"
+    )
     done = subprocess.run(
-        [*call, "--output", str(folder / "new" / "run")],
+        [sys.executable, "-c", call],
+        cwd=folder,
         capture_output=True,
         text=True,
         check=True,

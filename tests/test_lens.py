@@ -1,9 +1,14 @@
 """The lens: each token's bits with its state, without and with another's, against single steps."""
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from holdover import cli
+from holdover.data.encoders import ByteEncoder
 from holdover.evaluate import lens, score
 from holdover.evaluate.diagnose import KeptStates, donors, drawn_windows
 from holdover.evaluate.score import stretches_to_score
@@ -82,6 +87,62 @@ def test_progress_counts_every_reading():
     assert sum(told) == windows + 2 * (windows - 1)
 
 
-def test_a_model_without_a_state_has_nothing_to_look_at():
-    with pytest.raises(ValueError, match="carries nothing"):
-        lens(double_model(carry="none"), stream(40))
+def test_a_text_in_letters_is_the_corpus_of_its_tokens():
+    model = attach(build("gpt2", "causal-lm", vocab_size=256), window=WINDOW).eval()
+    text = "It was old \u2013 and the \u2019moon was thin. " * 3
+    seen = lens(model, text, ByteEncoder())
+    assert bytes(seen.ids.tolist()).decode() == text
+    tokens = stream(len(seen.ids))
+    again = lens(model, replace(tokens, ids=seen.ids))
+    for name in ("own", "without", "other", "window", "position", "document"):
+        np.testing.assert_array_equal(getattr(seen, name), getattr(again, name))
+
+
+@pytest.mark.parametrize(
+    ("options", "mode", "said"),
+    [
+        ({"carry": "none"}, False, "carries nothing"),
+        ({}, True, "training mode"),
+    ],
+)
+def test_what_cannot_be_looked_at(options, mode, said):
+    with pytest.raises(ValueError, match=said):
+        lens(double_model(**options).train(mode), stream(40))
+
+
+def test_letters_need_a_tokenizer():
+    with pytest.raises(ValueError, match="needs its tokenizer"):
+        lens(double_model(), "letters")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lens") / "model"
+    torch.manual_seed(0)
+    attach(build("gpt2", "causal-lm", vocab_size=256), window=20).save_pretrained(folder)
+    ByteEncoder().save(folder)
+    return folder
+
+
+@pytest.mark.parametrize("against", ["without", "other"])
+def test_the_page_of_a_text_from_the_command_line(against, saved, tmp_path, capsys):
+    books = tmp_path / "books"
+    books.mkdir()
+    for name in ("a", "b"):
+        (books / f"{name}.txt").write_text(f"{name}: the moon <b>was</b> thin & old. " * 5)
+    page = tmp_path / "new" / "page.html"
+    words = ["lens", str(books), "--model", str(saved), "-o", str(page), "--against", against]
+    assert cli.main([*words, "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    assert "bits each with the state" in said and "another document" in said
+    shown = page.read_text()
+    assert "holdover lens" in shown and "&lt;b&gt;" in shown and "<b>was" not in shown
+    windows = [int(number) for number in re.findall(r'id="w(\d+)"', shown)]
+    assert windows == list(range(1, len(windows) + 1)) and len(windows) == 18
+    assert str(tmp_path) not in shown
+
+
+def test_a_stock_model_has_no_lens(tmp_path, capsys):
+    build("gpt2", "causal-lm").save_pretrained(tmp_path / "stock")
+    assert cli.main(["lens", "time-machine", "--model", str(tmp_path / "stock")]) == 2
+    assert "has no recurrence" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from .attach import (
 )
 from .backbones import BACKBONES
 from .config import RecurrenceConfig
+from .generate import Session
 from .mechanisms import CARRIES
 from .state import State
 from .unroll import Recompute, unroll
@@ -25,6 +26,7 @@ __all__ = [
     "RecurrentModel",
     "RecurrentModelConfig",
     "RecurrentOutput",
+    "Session",
     "State",
     "Wanted",
     "Window",

@@ -13,9 +13,14 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from . import BACKBONES, __version__, demo
+from . import BACKBONES, __version__
 from .attach import recurrence_of
 from .backbones import head_classes
+from .bundled import PLAIN, bundled_model
+from .cli_lens import add_lens
+from .cli_text import add_text_verbs
+from .demo import DemoOptions, from_scratch
+from .demo import run as demo
 from .evaluate import EvalOptions, evaluate
 from .plot import compare, plot
 from .settings import add_flags, build, check_flags, given_settings
@@ -58,6 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_eval(verbs)
     _add_compare(verbs)
     _add_plot(verbs)
+    add_text_verbs(verbs)
+    add_lens(verbs)
     _add_demo(verbs)
     about = "list the architectures and the model classes holdover runs"
     verb = verbs.add_parser("backbones", help=about, description=f"{about.capitalize()}.")
@@ -151,35 +158,23 @@ def _add_compare(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 def _add_demo(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     verb = verbs.add_parser(
         "demo",
-        help="train small models with and without a state on a novel and compare them",
-        description="Train small random GPT-2 models on the bytes of a novel, on the same windows in "
-        "the same order, with and without a carried state; compare them on the part held out.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        help="what a carried state does, with the models and the novel of the package",
+        description="Two small pretrained twins, one with a memory, read a novel: perplexity and cost, "
+        "whether the state is used, writing past the last position, a minute of training, and a page to "
+        "look at.",
+        allow_abbrev=False,
     )
-    verb.add_argument(
-        "--text",
-        type=Path,
-        metavar="FILE",
-        default=argparse.SUPPRESS,
-        help=f"text to read, at least {demo.SHORTEST:,} bytes (default: the bundled novel)",
-    )
-    verb.add_argument(
-        "--steps", type=int, default=demo.STEPS, metavar="N", help="training steps of each model"
-    )
-    verb.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the first weights")
-    verb.add_argument(
-        "--output",
-        type=Path,
-        default=Path("runs/demo"),
-        metavar="DIR",
-        help="folder for the record of the results",
-    )
-    verb.set_defaults(
-        run=lambda options: demo.run(
-            getattr(options, "text", None), options.steps, options.seed, options.output
-        ),
-        verb=verb,
-    )
+    add_flags(verb, DemoOptions)
+    verb.set_defaults(run=run_demo, verb=verb)
+
+
+def run_demo(parsed: argparse.Namespace) -> None:
+    given = given_settings(DemoOptions, parsed)
+    if not given and bundled_model(PLAIN) is None:
+        # Until the package holds its pretrained twins, small ones are trained on the spot.
+        from_scratch.run(None, from_scratch.STEPS, 0, DemoOptions.output)
+    else:
+        demo(build(DemoOptions, given))
 
 
 def show_backbones() -> None:

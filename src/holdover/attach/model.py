@@ -29,6 +29,7 @@ from .checks import (
     check_labels,
     check_state,
 )
+from .generation import Generation
 from .joining import join_spans, join_tokens, pool_sequences
 from .lower import batching_pays, lower_layers_done
 from .manners import CompiledStep, Manners
@@ -37,11 +38,12 @@ from .output import RecurrentOutput
 from .saving import RecurrentModelConfig, Saving, build_backbone
 from .step import Stepping, Wanted
 from .texts import Texts, lay_out_texts
+from .window_cache import WindowCache
 
 TOKEN_TASKS = ("causal-lm", "masked-lm", "token-classification")
 
 
-class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
+class RecurrentModel(Stepping, Saving, Manners, Generation, PreTrainedModel):
     """A pretrained transformer with a carried state; made by `holdover.add_recurrence`."""
 
     config_class = RecurrentModelConfig
@@ -115,7 +117,8 @@ class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
         document begins; its row's state is reset there. return_logits: logits beside a loss (on for
         all but language-modelling heads).
         Others: shift_labels, as transformers takes them (named in the signature, Trainer would wait for
-        them beside the labels); while the recurrence is disabled, whatever the stock model takes.
+        them beside the labels); past_key_values, from generate alone; while the recurrence is disabled,
+        whatever the stock model takes.
         """
         if windows is not None:
             return self._read_windows(windows, state, num_items_in_batch, recompute, horizon)
@@ -134,6 +137,8 @@ class RecurrentModel(Stepping, Saving, Manners, PreTrainedModel):
                 output_hidden_states=output_hidden_states,
                 return_dict=return_dict,
             )
+        if isinstance(past := others.get("past_key_values"), WindowCache):
+            return past.answer(input_ids, attention_mask)
         self.settings.replace(horizon=horizon, recompute=recompute or self.recompute)
         shift_labels = others.pop("shift_labels", None)
         check_labels(self.task, input_ids, labels, shift_labels)

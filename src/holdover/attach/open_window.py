@@ -34,6 +34,7 @@ class OpenWindow:
         self.model = model
         self.before = state
         self.room = model.settings.window
+        self.length = 0  # tokens in the window, those of the overlap included
         self.cache = DynamicCache()
         self.mixtures: list[Tensor] = []
         self.read: list[Tensor] = []
@@ -49,14 +50,9 @@ class OpenWindow:
         if state is not None and state.tail is not None:
             self._read_tail(state.tail)
 
-    @property
-    def length(self) -> int:
-        """Tokens in the window, those of the overlap included."""
-        return sum(piece.shape[1] for piece in self.read)
-
     @torch.no_grad()
-    def feed(self, input_ids: Tensor) -> Tensor:
-        """Read a piece [B, n]; returns its logits [B, n, V]."""
+    def feed(self, input_ids: Tensor, *, last_only: bool = False) -> Tensor:
+        """Read a piece [B, n]; returns its logits [B, n, V], or those behind its end alone [B, 1, V]."""
         model = self.model
         check_ids(input_ids, None, model.vocabulary)
         if self.length + input_ids.shape[1] > self.room:
@@ -66,18 +62,45 @@ class OpenWindow:
             )
         first = not self.read
         prefix = self.reading.prefix if first else None
-        if prefix is None:
-            inputs: dict[str, Any] = {"input_ids": input_ids}
-        else:
-            embedded = model.get_input_embeddings()(input_ids)
-            inputs = {"inputs_embeds": torch.cat([prefix.to(embedded.dtype), embedded], 1)}
+        # Embedded here: of ids, transformers would warn that some may be padding.
+        embedded = model.get_input_embeddings()(input_ids)
+        if prefix is not None:
+            embedded = torch.cat([prefix.to(embedded.dtype), embedded], 1)
+        inputs: dict[str, Any] = {"inputs_embeds": embedded}
+        if last_only:
+            inputs["logits_to_keep"] = 1
         self.trace.partial, self.trace.finished = None, False
         stock = self._call(model.backbone, input_ids, inputs)
         assert self.trace.finished
         if self.trace.partial is not None:
             self.mixtures.append(self.trace.partial)
         self.read.append(input_ids)
-        return stock.logits if prefix is None else stock.logits[:, prefix.shape[1] :]
+        self.length += input_ids.shape[1]
+        if prefix is None or last_only:
+            return stock.logits
+        return stock.logits[:, prefix.shape[1] :]
+
+    def take_rows(self, index: Tensor) -> None:
+        """Go on with these rows, in this order, as often as the index [n] names them."""
+        self.cache.reorder_cache(index)  # pyright: ignore[reportArgumentType]
+        # In one piece from now on: every taking then costs one copy, however many pieces were read.
+        self.read = [torch.cat(self.read, 1)[index]] if self.read else []
+        self.mixtures = [torch.cat(self.mixtures, 1)[index]] if self.mixtures else []
+        self.before = None if self.before is None else self.before.rows(index)
+        carried, present, taken = self.trace.carried, self.trace.present, self.reading
+        self.trace = replace(
+            self.trace,
+            batch=len(index),
+            carried=None if carried is None else {name: t[index] for name, t in carried.items()},
+            present=_rows(present, index),
+        )
+        self.reading = replace(
+            taken,
+            rows=_rows(taken.rows, index),
+            prefix=_rows(taken.prefix, index),
+            suffix=_rows(taken.suffix, index),
+            visible=_rows(taken.visible, index),
+        )
 
     @torch.no_grad()
     def close(self) -> State:
@@ -105,7 +128,7 @@ class OpenWindow:
                 "places of their overlap: open a window for each row with state.rows(i)."
             )
         if bool(known.any()):
-            self.feed(tail[:, known])
+            self.feed(tail[:, known], last_only=True)
 
     def _call(self, module: Any, input_ids: Tensor, inputs: dict[str, Any]) -> Any:
         """Run the stock model on one piece behind what the cache holds."""
@@ -128,3 +151,7 @@ class OpenWindow:
             seams.close()
             seams.past = 0
         return stock
+
+
+def _rows(tensor: Tensor | None, index: Tensor) -> Tensor | None:
+    return None if tensor is None else tensor[index]

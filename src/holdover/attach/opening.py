@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from ..backbones import BACKBONES
+from ..bundled import bundled_model
 from ..config import RecurrenceConfig
 from .add_remove import add_recurrence, remove_recurrence
 from .model import RecurrentModel
@@ -26,8 +27,11 @@ RUN = "holdover_run.json"
 
 
 def model_folder(name: str) -> str:
-    """The model's own name, or in the folder of a run its best checkpoint (else its last)."""
+    """The model's own name; of a model in the package its folder, of a run its best checkpoint (else
+    its last)."""
     folder = Path(name)
+    if not folder.exists() and (found := bundled_model(name)) is not None:
+        return str(found)
     if not folder.is_dir() or (folder / "config.json").exists() or (folder / ADDED_CONFIG).exists():
         return name
     if (folder / BEST).exists():

@@ -156,6 +156,8 @@ class Stepping:
         hidden: Tensor | None,
     ) -> None:
         """Logits and loss of heads that label tokens."""
+        if window.targets is None and not wanted.logits:
+            return
         if wanted.nll and not wanted.logits and head is not None and hidden is not None:
             assert window.targets is not None
             output["nll"] = linear_nll(hidden, head.weight, head.bias, window.targets)

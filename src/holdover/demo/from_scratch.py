@@ -18,9 +18,9 @@ from rich.console import Console
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from . import RecurrenceConfig, RecurrentModel, State, add_recurrence
-from .demo_report import Report, compare, progress, show
-from .results import make_folder, provenance, write_record
+from .. import RecurrenceConfig, RecurrentModel, State, add_recurrence
+from ..results import make_folder, provenance, write_record
+from .from_scratch_report import Report, compare, progress, show
 
 WINDOW = 32
 SLOTS = 2

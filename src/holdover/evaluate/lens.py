@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
-from ..data.tokens import Tokens
+from ..data.document import Document
+from ..data.tokens import COUNTS, Tokens
+from ..generate.session_owner import encoder_for
 from ..state import State
 from ..windows import IGNORED
 from .diagnose import KeptStates, WindowReader, donors, drawn_windows
@@ -44,24 +45,31 @@ class Lens:
 
 def lens(
     model: Any,
-    tokens: Tokens,
+    text: str | Tokens,
+    tokenizer: Any = None,
     *,
     rows: int = 16,
-    device: torch.device | None = None,
     seed: int = 0,
     advance: Callable[[int], Any] | None = None,
 ) -> Lens:
-    """Read a text (holdover.data.read_text) with a recurrent language model.
+    """Read a text with a recurrent language model, with its state, without it and with another's.
 
+    tokenizer: for a text in letters: a fast one of transformers, or an encoder of holdover.data.
     advance: is told of windows as they are read, three times each.
     """
+    tokens = as_tokens(text, tokenizer) if isinstance(text, str) else text
     settings = model.settings
     if settings.carry == "none":
         raise ValueError(
             "The model carries nothing from window to window, so there is nothing to look at: give one "
             "with a recurrence."
         )
-    device = device or model.device
+    if model.training:
+        raise ValueError(
+            "The model is in training mode, where dropout would change every number: call model.eval() "
+            "first."
+        )
+    device = model.device
     told = advance or (lambda count: None)
     stretches = stretches_to_score(tokens, settings, None)
     everything = drawn_windows(
@@ -81,6 +89,25 @@ def lens(
         other=_read_again(reader, scores.nll, lambda number: kept.states[chosen[number]])
         / NATS_A_BIT,
         other_is=kind,
+    )
+
+
+def as_tokens(text: str, tokenizer: Any) -> Tokens:
+    """A text as a corpus of one document, kept in memory."""
+    if tokenizer is None:
+        raise ValueError(
+            "A text in letters needs its tokenizer: give lens(model, text, tokenizer)."
+        )
+    encoder = encoder_for(tokenizer)
+    document = Document("text", lambda: iter([text.encode()]))
+    ids, _, counts = zip(*encoder.encode_document(document), strict=True)
+    joined = np.concatenate(ids).astype(np.int64)
+    return Tokens(
+        ids=joined,
+        bounds=np.array([0, len(joined)]),
+        counts={name: np.array([sum(part[name] for part in counts)]) for name in COUNTS},
+        encoder=encoder,
+        about={"source": "text", "split": "all"},
     )
 
 
