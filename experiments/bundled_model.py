@@ -16,7 +16,6 @@ Stages, each left out where its result is there already, so that an interrupted 
 """
 
 import argparse
-import os
 import shutil
 import subprocess
 import sys
@@ -160,11 +159,9 @@ def train(folder: Path, settings: dict[str, Any], words: list[str] = ()) -> subp
     """Start a run, or continue it."""
     path = folder.with_suffix(".yaml")
     path.write_text(yaml.safe_dump(settings, sort_keys=False))
-    # Each run compiles for itself: with one cache for runs side by side, losses came out wrong.
-    place = {"TORCHINDUCTOR_CACHE_DIR": str(folder.with_suffix(".compiled").resolve())}
     if (folder / "log.jsonl").exists():
-        return holdover("train", "--resume", "--output", str(folder), **place)
-    return holdover("train", "--config", str(path), "--output", str(folder), *words, **place)
+        return holdover("train", "--resume", "--output", str(folder))
+    return holdover("train", "--config", str(path), "--output", str(folder), *words)
 
 
 def export(run: Path, folder: Path) -> None:
@@ -183,10 +180,8 @@ def evaluate(folder: Path, data: str, words: list[str]) -> subprocess.Popen[byte
     return holdover("eval", *where, "--rows", "32", *overlaps, *words)
 
 
-def holdover(*words: str, **environment: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "holdover", *words], env={**os.environ, **environment}
-    )
+def holdover(*words: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "holdover", *words])
 
 
 def wait(processes: list[subprocess.Popen[bytes]]) -> None:
