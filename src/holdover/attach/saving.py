@@ -49,6 +49,11 @@ class RecurrentModelConfig(PreTrainedConfig):
         kwargs.setdefault("tie_word_embeddings", getattr(backbone, "tie_word_embeddings", True))
         super().__init__(**kwargs)
 
+    @property
+    def vocab_size(self) -> int | None:
+        """For beam search, which asks the configuration; the backbone's, and not saved twice."""
+        return getattr(self.backbone, "vocab_size", None)
+
 
 # AutoConfig and AutoTokenizer look at a folder's config.json and want to know its type.
 AutoConfig.register(RecurrentModelConfig.model_type, RecurrentModelConfig, exist_ok=True)

@@ -1,0 +1,174 @@
+"""The cache that transformers' generate carries from token to token: open windows and their states.
+
+* Each row stands at a place of its own in its window. Rows at the same place share an open window, and
+  one forward a token; when windows are full at the same token, their rows go on together.
+* Whole windows of a prompt are read in one forward each and leave nothing but the state.
+* A full window is closed when there is a token for the next one, as by `Writer`: the last token of all
+  costs no forward.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import Cache
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from ..state import NO_TOKEN, State
+from .checks import check_ids, check_state
+from .open_window import OpenWindow
+
+
+@dataclass(eq=False)
+class Group:
+    """Rows of the batch that stand at the same place of their window."""
+
+    rows: Tensor  # [n] their numbers in the batch
+    window: OpenWindow
+
+
+class WindowCache(Cache):
+    """What was read of a batch of texts, behind a state of as many rows.
+
+    generate repeats a text for every beam or sequence that it returns: a prompt is read once for all.
+    """
+
+    # A window cannot take back what it has read.
+    is_croppable = False  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride]
+
+    def __init__(self, model: Any, texts: int, state: State | None = None) -> None:
+        super().__init__(layers=[])
+        if state is not None:
+            check_state(state, texts, model.device, model.dtype, model.owner())
+        self.model = model
+        self.texts = texts
+        self.state = state  # behind which the texts begin
+        self.groups: list[Group] = []
+        self.columns = 0  # of the batch that were read, padding included
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return self.columns
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Go on with these rows, in this order, as often as they are named."""
+        wanted, kept = beam_idx.tolist(), []
+        for group in self.groups:
+            places = {row: place for place, row in enumerate(group.rows.tolist())}
+            taken = [(row, places[old]) for row, old in enumerate(wanted) if old in places]
+            if taken:
+                rows, index = torch.tensor(taken, device=group.rows.device).unbind(1)
+                group.window.take_rows(index)
+                kept.append(Group(rows, group.window))
+        self.groups = kept
+
+    def answer(self, input_ids: Tensor, attention_mask: Tensor | None) -> CausalLMOutputWithPast:
+        """Read on, and say it as a model of transformers does."""
+        logits = self.read(input_ids, attention_mask)
+        return CausalLMOutputWithPast(logits=logits, past_key_values=self)  # pyright: ignore[reportArgumentType]
+
+    @torch.no_grad()
+    def read(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """The prompt [B, n], then tokens [B, 1]; returns the logits behind each row's last [B, 1, V]."""
+        ids = input_ids.to(self.model.device)
+        self.columns += ids.shape[1]
+        if self.groups:
+            self._turn_pages()
+            parts = [group.window.feed(ids[group.rows], last_only=True) for group in self.groups]
+            return self._in_order(parts)
+        copies = len(ids) // self.texts
+        mask = torch.ones_like(ids) if attention_mask is None else attention_mask.to(ids.device)
+        logits = self._read_prompt(ids[::copies], mask[::copies].bool())
+        if copies > 1:
+            texts = torch.arange(self.texts, device=ids.device).repeat_interleave(copies)
+            self.reorder_cache(texts)
+            logits = logits[texts]
+        return logits
+
+    @torch.no_grad()
+    def close(self) -> State:
+        """The state behind everything that was read; nothing can be read on afterwards.
+
+        The last token that generate returns was written, not read: it is where a next call begins.
+        """
+        states = State.concat([group.window.close() for group in self.groups])
+        rows = torch.cat([group.rows for group in self.groups])
+        self.groups = []
+        return states.rows(rows.argsort())
+
+    def _read_prompt(self, ids: Tensor, mask: Tensor) -> Tensor:
+        check_ids(ids, mask, self.model.vocabulary)
+        if not bool(mask[:, -1].all()):
+            raise ValueError(
+                "The prompt ends in padding, and what is written would stand behind it: pad on the "
+                "left (padding_side='left'), and give an attention_mask where a text itself holds the "
+                "padding id."
+            )
+        texts = [row[kept] for row, kept in zip(ids, mask, strict=True)]
+        texts, state = self._read_whole_windows(texts, self.state)
+        held = [torch.cat(both) for both in zip(_tails(state, texts), texts, strict=True)]
+        at_place: dict[int, list[int]] = {}
+        for row, tokens in enumerate(held):
+            at_place.setdefault(len(tokens), []).append(row)
+        parts = []
+        for numbers in at_place.values():
+            rows = torch.tensor(numbers, device=ids.device)
+            window = OpenWindow(self.model, _past_of(state, rows), len(rows), ids.device)
+            parts.append(window.feed(torch.stack([held[row] for row in numbers]), last_only=True))
+            self.groups.append(Group(rows, window))
+        return self._in_order(parts)
+
+    def _read_whole_windows(
+        self, texts: list[Tensor], state: State | None
+    ) -> tuple[list[Tensor], State | None]:
+        """What is left of the texts for their last windows, and the state in front of these."""
+        while True:
+            rooms = [self.model.settings.window - len(tail) for tail in _tails(state, texts)]
+            counts = [
+                room if len(text) > room else 0 for text, room in zip(texts, rooms, strict=True)
+            ]
+            if not any(counts):
+                return texts, state
+            pieces = [text[:count] for text, count in zip(texts, counts, strict=True)]
+            mask = pad_sequence([torch.ones_like(piece) for piece in pieces], batch_first=True)
+            # More follows, so nobody asks for the logits behind these windows.
+            state = self.model(
+                pad_sequence(pieces, batch_first=True), mask, state=state, return_logits=False
+            ).state
+            texts = [text[count:] for text, count in zip(texts, counts, strict=True)]
+
+    def _turn_pages(self) -> None:
+        """Close the windows that are full and open the next."""
+        full = [group for group in self.groups if group.window.length == group.window.room]
+        if full:
+            rows = torch.cat([group.rows for group in full])
+            state = State.concat([group.window.close() for group in full])
+            window = OpenWindow(self.model, state, len(rows), rows.device)
+            others = [group for group in self.groups if group not in full]
+            self.groups = [*others, Group(rows, window)]
+
+    def _in_order(self, parts: list[Tensor]) -> Tensor:
+        """The groups' logits as rows of the batch."""
+        together = torch.cat(parts)
+        logits = torch.empty_like(together)
+        logits[torch.cat([group.rows for group in self.groups])] = together
+        return logits
+
+
+def _tails(state: State | None, texts: list[Tensor]) -> list[Tensor]:
+    """What each row reads again at the beginning of its next window."""
+    if state is None or state.tail is None:
+        return [text[:0] for text in texts]
+    return [row[row != NO_TOKEN] for row in state.tail]
+
+
+def _past_of(state: State | None, rows: Tensor) -> State | None:
+    """The state of some rows without its tail, which their windows are given with the text."""
+    if state is None:
+        return None
+    past = replace(state.rows(rows), tail=None)
+    if past.present is not None and not bool(past.present.any()):
+        return None
+    # Uniform rows need no mask.
+    return replace(past, present=None) if bool(past.presence().all()) else past

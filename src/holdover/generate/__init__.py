@@ -1,0 +1,7 @@
+"""Texts of any length, written token by token through windows."""
+
+from .session import Session
+from .session_file import read_session
+from .stream import Sampler, Writer, stream
+
+__all__ = ["Sampler", "Session", "Writer", "read_session", "stream"]
