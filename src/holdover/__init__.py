@@ -10,6 +10,7 @@ from .attach import (
 )
 from .backbones import BACKBONES
 from .config import RecurrenceConfig
+from .evaluate import lens
 from .generate import Session
 from .mechanisms import CARRIES
 from .state import State
@@ -32,6 +33,7 @@ __all__ = [
     "Window",
     "add_recurrence",
     "cut",
+    "lens",
     "remove_recurrence",
     "unroll",
 ]

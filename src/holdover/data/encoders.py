@@ -54,6 +54,9 @@ class ByteEncoder:
     def decode(self, ids: Sequence[int]) -> bytes:
         return bytes(ids)
 
+    def token_texts(self) -> list[bytes]:
+        return [bytes([value]) for value in range(256)]
+
     def save(self, folder: str | Path) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
         write_atomically(Path(folder) / OWN_FILE, json.dumps({"kind": "bytes"}).encode() + b"\n")
@@ -117,6 +120,10 @@ class HFEncoder:
         return self.tokenizer.decode(
             list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
         ).encode()
+
+    def token_texts(self) -> list[bytes]:
+        """What every id stands for inside a text: exact bytes, also of parts of characters."""
+        return self._texts
 
     def save(self, folder: str | Path) -> None:
         self.tokenizer.save_pretrained(str(folder))
@@ -191,6 +198,14 @@ def open_encoder(name_or_dir: str | Path, gguf_file: str | None = None) -> ByteE
             "word bytes."
         )
     return HFEncoder(_load(name, gguf_file), folder.resolve().name if folder.is_dir() else name)
+
+
+def encoder_for(tokenizer: Any) -> Any:
+    """A fast tokenizer of transformers as an encoder; encoders are what they are."""
+    if hasattr(tokenizer, "encode_document"):
+        return tokenizer
+    name = str(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__)
+    return HFEncoder(tokenizer, Path(name).name)
 
 
 def encoder_of(

@@ -41,6 +41,10 @@ class Encoder(Protocol):
 
     def decode(self, ids: Sequence[int]) -> bytes: ...
 
+    def token_texts(self) -> list[bytes]:
+        """[V] what every id stands for inside a text."""
+        ...
+
     def save(self, folder: Any) -> None:
         """Write what `open_encoder(folder)` needs to make it again."""
         ...
