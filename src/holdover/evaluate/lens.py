@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..data.document import Document
+from ..data.encoders import encoder_for
 from ..data.tokens import COUNTS, Tokens
-from ..generate.session_owner import encoder_for
 from ..state import State
 from ..windows import IGNORED
 from .diagnose import KeptStates, WindowReader, donors, drawn_windows
