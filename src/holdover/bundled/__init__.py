@@ -1,0 +1,18 @@
+"""The models that come with the package: names for `--model` and where they lie.
+
+Small GPT-2s pretrained on PG-19 books, in half precision, each with a card of its own; made by
+`experiments/bundled_model.py`.
+"""
+
+from pathlib import Path
+
+PLAIN = "books-plain"
+RECURRENT = "books-recurrent"
+
+
+def bundled_model(name: str) -> Path | None:
+    """The folder of a model of that name, if the package holds one."""
+    if name not in (PLAIN, RECURRENT):
+        return None
+    folder = Path(__file__).parent / name
+    return folder if (folder / "config.json").is_file() else None

@@ -1,0 +1,100 @@
+"""The demo's fourth stage: recurrence is trained into the plain twin for a minute.
+
+The text's end is held out. Before, the plain twin reads it; afterwards the trained one does, with its
+state and without: what that difference shows is the state's doing, the rest is having read the text.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from ..attach import open_model
+from ..data.encoders import encoder_of
+from ..data.splits import read_text
+from ..evaluate import EvalOptions, lens, score
+from ..evaluate.intervals import Resampled, units_of
+from ..evaluate.lens import NATS_A_BIT
+from ..evaluate.run import open_to_read
+from ..train import TrainOptions, train
+from ..train.log import LOG, read_log
+from .options import DemoOptions
+
+# A short window: a minute is not enough to learn what a long one leaves out.
+WINDOW = 64
+RECIPE: dict[str, Any] = {
+    "window": WINDOW,
+    "recurrence": {"carry": "tokens", "slots": 8, "map_hidden": []},
+    "windows": 4,
+    "rows": 4,
+    "learning_rate": 2e-4,
+    "added_learning_rate": 2e-3,
+    "warm_up": 10,
+    "epochs": 1000,
+    "patience": None,
+    "validate_every": 10**9,
+    "save_every": 10**9,
+}
+
+
+def learn(
+    options: DemoOptions, folder: str, device: torch.device, console: Console
+) -> dict[str, Any]:
+    """folder: of the plain twin."""
+    data = "time-machine" if options.text is None else str(options.text)
+    output = options.output / "learnt"
+    _make_room(output)
+    text = EvalOptions.of(model=folder, data=data)
+    encoder = encoder_of(folder)
+    held_out = read_text(text, encoder, "valid", window=WINDOW)
+    before: Any = open_to_read(folder, WINDOW)
+    before.to(device).eval()
+    with before.reading(window=WINDOW, overlap=0):
+        was = score(before, held_out, rows=16, device=device)
+    reached = train(
+        TrainOptions.of(
+            model=folder,
+            data=data,
+            output=output,
+            max_time=options.minutes,
+            max_steps=options.max_steps,
+            seed=options.seed,
+            device=options.device,
+            **RECIPE,
+        ),
+        console=console,
+    )
+    model: Any = open_model(str(output))
+    seen = lens(model.to(device).eval(), held_out)
+    losses = [line for line in read_log(output / LOG) if "loss" in line]
+    units, over = units_of(seen.document[was.scored], seen.window[was.scored])
+    resampled = Resampled(units)
+    return {
+        "text": "the bundled novel" if options.text is None else options.text.name,
+        "steps": reached.step,
+        "tokens": reached.tokens,
+        "window": WINDOW,
+        "seconds": round(reached.seconds, 1),
+        "held_out_tokens": int(was.scored.sum()),
+        "over": f"{resampled.count} {over}",
+        "curve": [[line["step"], round(line["loss"], 4)] for line in losses],
+        "before": perplexity(was.nll[was.scored], resampled),
+        "after": perplexity(seen.own[was.scored] * NATS_A_BIT, resampled),
+        "after_zeroed": perplexity(seen.without[was.scored] * NATS_A_BIT, resampled),
+    }
+
+
+def perplexity(nats: np.ndarray, resampled: Resampled) -> dict[str, Any]:
+    value, low, high = resampled.interval(
+        resampled.per_unit(nats), resampled.per_unit(np.ones(len(nats)))
+    )
+    return {"value": value, "low": low, "high": high}
+
+
+def _make_room(folder: Path) -> None:
+    """A demo that is run again trains again; only a run of this demo's is removed."""
+    if (folder / LOG).exists():
+        shutil.rmtree(folder)

@@ -1,0 +1,170 @@
+"""The demo's first two stages: both twins read the novel; then, is the state used?"""
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from ..data.tokens import Tokens
+from ..evaluate import EvalOptions, Lens, lens, measure
+from ..evaluate.compare import differences
+from ..evaluate.diagnose import WindowReader, compared, drawn_windows, resampled_over
+from ..evaluate.intervals import Resampled, units_of
+from ..evaluate.lens import NATS_A_BIT
+from ..evaluate.score import stretches_to_score
+from ..evaluate.show import progress
+from .options import DemoOptions
+
+OVERLAPS = (0, 10, 30, 50)
+# Few: the novel itself is read many times over.
+TIMED_WINDOWS = 12
+# Windows of history that are tried, and on how many windows of the novel.
+HISTORY = 3
+HISTORY_WINDOWS = 24
+
+
+def read_twins(options: DemoOptions, window: int, console: Console) -> dict[str, dict[str, Any]]:
+    """The evaluation records of both twins on the novel."""
+    records = {}
+    for twin in ("plain", "recurrent"):
+        console.print(
+            f"The {twin} twin reads the novel at overlaps {', '.join(map(str, OVERLAPS))}."
+        )
+        records[twin] = measure(
+            EvalOptions.of(
+                model=getattr(options, twin),
+                data="time-machine",
+                window=window,
+                overlap=OVERLAPS,
+                document_tokens=options.novel_tokens,
+                metrics=False,
+                diagnose_state=False,
+                timed_windows=TIMED_WINDOWS,
+                plots=False,
+                device=options.device,
+                output=options.output / twin,
+            ),
+            console,
+        )
+    return records
+
+
+def as_rows(records: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines of the table."""
+    rows = []
+    for twin, record in records.items():
+        for row in record["rows"]:
+            low, high = row["intervals"]["perplexity_per_token"]
+            rows.append(
+                {
+                    "twin": twin,
+                    "overlap": row["overlap"],
+                    "perplexity": row["perplexity_per_token"],
+                    "low": low,
+                    "high": high,
+                    # As torch counts them: the formula takes memory tokens for free.
+                    "flops_per_token": row["flops_per_token"]["counted"],
+                    "tokens_per_second": row["tokens_per_second"],
+                    "rows_side_by_side": row["rows_side_by_side"],
+                    "peak_memory": row["peak_memory"]["bytes"],
+                    "note": row["note"],
+                }
+            )
+    return rows
+
+
+def difference(records: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The recurrent twin's loss above the plain one's at overlap 0, paired."""
+    at_zero = {twin: {**record, "rows": record["rows"][:1]} for twin, record in records.items()}
+    _, found = differences(at_zero)
+    row = records["plain"]["rows"][0]
+    return {
+        "value": found["above_first"],
+        "low": found["low"],
+        "high": found["high"],
+        "unit": "nats a token",
+        "over": f"{row['units']} {row['interval_over']}",
+    }
+
+
+def look(
+    model: Any, tokens: Tokens, device: torch.device, console: Console, seed: int
+) -> tuple[Lens, dict[str, Any]]:
+    """Every token with its state, without and with another's; and how much history that takes."""
+    settings = model.settings
+    stretches = stretches_to_score(tokens, settings, None)
+    windows = -(-len(tokens) // settings.window)
+    with progress(console, "with and without the state", 3 * windows) as advance:
+        seen = lens(model, tokens, seed=seed, advance=advance)
+    drawn = drawn_windows(tokens, stretches, settings.window, 0, HISTORY_WINDOWS, seed)
+    drawn = [(stretch, window) for stretch, window in drawn if window >= HISTORY]
+    return seen, {
+        "zeroed": above_own(seen, seen.without),
+        "other": above_own(seen, seen.other),
+        "other_is": seen.other_is,
+        "history": by_history(model, tokens, stretches, drawn, seen, device),
+        "bytes": state_bytes(model, device),
+    }
+
+
+def above_own(seen: Lens, bits: np.ndarray) -> dict[str, Any]:
+    """Nats a token above those with the own state, with an interval over blocks of windows."""
+    predicted = ~np.isnan(seen.own)
+    units, _ = units_of(seen.document[predicted], seen.window[predicted])
+    resampled = Resampled(units)
+    more = (bits - seen.own)[predicted] * NATS_A_BIT
+    value, low, high = resampled.interval(
+        resampled.per_unit(more),
+        resampled.per_unit(np.ones(len(more))),
+        transform=lambda nats: nats,
+    )
+    return {"value": value, "low": low, "high": high}
+
+
+def by_history(
+    model: Any,
+    tokens: Tokens,
+    stretches: list[Any],
+    drawn: list[tuple[int, int]],
+    seen: Lens,
+    device: torch.device,
+) -> list[dict[str, Any]]:
+    """What drawn windows lose if the state begins with nothing so many windows before them."""
+    if len(drawn) < 2:
+        return []
+    reader = WindowReader(model, tokens, stretches, drawn, 16, device, lambda count: None)
+    _, places = reader.losses(lambda number: None)
+    own = np.array(
+        [np.nansum(seen.own[p.start + p.keep + 1 : p.start + p.length + 1]) for p in places]
+    )
+    resampled, _ = resampled_over(places, 2000, 0)
+    numbers = range(len(drawn))
+    return [
+        {
+            "windows": length,
+            **compared(
+                resampled, reader.with_history(numbers, length), own * NATS_A_BIT, reader.counts
+            ),
+        }
+        for length in range(HISTORY + 1)
+    ]
+
+
+def state_bytes(model: Any, device: torch.device) -> int:
+    token = torch.ones(1, 1, dtype=torch.long, device=device)
+    with torch.no_grad():
+        return model(token).state.nbytes
+
+
+def overview(seen: Lens) -> dict[str, Any]:
+    """The lens in a few numbers, for the record."""
+    arrays = {name: value for name, value in asdict(seen).items() if isinstance(value, np.ndarray)}
+    predicted = ~np.isnan(arrays["own"])
+    saved = seen.saved[predicted]
+    return {
+        "predicted_tokens": int(predicted.sum()),
+        "bits_saved": round(float(saved.sum()), 1),
+        "share_helped": round(float((saved > 0).mean()), 4),
+    }

@@ -1,0 +1,142 @@
+"""holdover demo: two small pretrained models, twins, read a novel; one of them remembers."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+
+from ..attach import model_folder, open_model, remove_recurrence
+from ..bundled import PLAIN, RECURRENT, bundled_model
+from ..data.encoders import encoder_of
+from ..data.splits import read_text
+from ..data.tokens import Tokens
+from ..evaluate import EvalOptions, Lens
+from ..evaluate.run import open_to_read
+from ..page import heat_of, write_page
+from ..results import choose_device, make_folder, provenance, write_record
+from ..settings import as_dict
+from . import show
+from .learning import learn
+from .options import DemoOptions
+from .reading import as_rows, difference, look, overview, read_twins
+from .writing import write_on
+
+RECORD = "demo.json"
+PAGE = "demo.html"
+NOVEL = "The Time Machine"
+# Tokens of the novel that are read before the writing begins.
+PROMPT = 6000
+
+
+def run(options: DemoOptions, console: Console | None = None) -> dict[str, Any]:
+    """Do the stages, show what they find, write record and page; returns the record."""
+    return Demo(options, console or Console(highlight=False)).run()
+
+
+class Demo:
+    def __init__(self, options: DemoOptions, console: Console) -> None:
+        self.options, self.console = options, console
+        for name in (options.plain, options.recurrent):
+            if name in (PLAIN, RECURRENT) and bundled_model(name) is None:
+                raise ValueError(
+                    f"This copy of holdover holds no model {name}: give models of your own with --plain "
+                    "and --recurrent."
+                )
+        if options.text is not None and not options.text.is_file():
+            raise FileNotFoundError(f"There is no text file at {options.text}: give --text a file.")
+        make_folder(options.output)
+        self.device = choose_device(options.device)
+        self.model: Any = open_model(options.recurrent)
+        self.model.to(self.device).eval()
+        if self.model.settings.carry == "none":
+            raise ValueError(f"{options.recurrent} carries no state: give another --recurrent.")
+        self.encoder = encoder_of(model_folder(options.recurrent))
+        self.tokens = self._novel()
+        self.seen: Lens | None = None
+        self.record: dict[str, Any] = {
+            "record": "demo",
+            "text": NOVEL,
+            "tokens": len(self.tokens),
+            "window": self.model.settings.window,
+            "positions": self.model.row.positions(self.model.backbone.config),
+            "options": {**as_dict(options), "output": None, "text": options.text and "given"},
+            "seconds": {},
+            **dict.fromkeys(("rows", "difference", "state", "writing", "learning", "books")),
+            "provenance": provenance(self.device),
+        }
+
+    def run(self) -> dict[str, Any]:
+        show.welcome(self.console, self.record, self.options)
+        stages = {
+            "read": ("The novel, with and without memory", self.read),
+            "state": ("Is the state used?", self.look),
+            "write": ("Writing past the last position", self.write),
+            "learn": ("A minute of training", self.learn),
+            "page": ("The page", self.write_page),
+        }
+        for name, (heading, stage) in stages.items():
+            if name in self.options.stages:
+                with self._timed(name, heading):
+                    stage()
+        write_record(self.options.output / RECORD, self.record)
+        show.farewell(self.console, self.record, self.options.output / RECORD)
+        return self.record
+
+    def read(self) -> None:
+        records = read_twins(self.options, self.record["window"], self.console)
+        self.record["rows"] = as_rows(records)
+        self.record["difference"] = difference(records)
+        self.record["loss_by_position"] = {
+            twin: record["rows"][0]["loss_by_position"] for twin, record in records.items()
+        }
+        show.reading(self.console, self.record)
+
+    def look(self) -> None:
+        self.seen, self.record["state"] = look(
+            self.model, self.tokens, self.device, self.console, self.options.seed
+        )
+        self.record["heat"] = overview(self.seen)
+        show.state(self.console, self.record)
+
+    def write(self) -> None:
+        stock = remove_recurrence(open_to_read(self.options.plain).eval())
+        self.console.print("[dim]", end="")
+        self.record["writing"] = write_on(
+            self.model,
+            stock,
+            self.encoder,
+            self.tokens.ids[:PROMPT].tolist(),
+            tokens=self.options.new_tokens,
+            seed=self.options.seed,
+            show=lambda piece: self.console.out(piece, end="", style="dim", highlight=False),
+        )
+        show.writing(self.console, self.record)
+
+    def learn(self) -> None:
+        folder = model_folder(self.options.plain)
+        self.record["learning"] = learn(self.options, folder, self.device, self.console)
+        show.learning(self.console, self.record)
+
+    def write_page(self) -> None:
+        assert self.seen is not None
+        path = self.options.output / PAGE
+        write_page(path, self._told(), heat_of(self.seen, self.encoder))
+        self.console.print(f"Open in a browser: {path.resolve()}", soft_wrap=True)
+
+    def _told(self) -> dict[str, Any]:
+        return {**self.record, "saved_against": "the same window read as a document's first"}
+
+    @contextmanager
+    def _timed(self, name: str, heading: str) -> Iterator[None]:
+        self.console.rule(f"[bold]{heading}", align="left")
+        started = time.perf_counter()
+        yield
+        self.record["seconds"][name] = round(time.perf_counter() - started, 1)
+
+    def _novel(self) -> Tokens:
+        text = EvalOptions.of(model=self.options.recurrent, data="time-machine")
+        tokens = read_text(text, self.encoder, "all", window=self.model.settings.window)
+        limit = self.options.novel_tokens
+        return tokens if limit is None else tokens.truncated(limit)
