@@ -87,11 +87,13 @@ def test_public_names_are_these():
         "RecurrentModel",
         "RecurrentModelConfig",
         "RecurrentOutput",
+        "Session",
         "State",
         "Wanted",
         "Window",
         "add_recurrence",
         "cut",
+        "lens",
         "remove_recurrence",
         "unroll",
     ]
