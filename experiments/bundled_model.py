@@ -70,7 +70,7 @@ ARM = {
     "learning_rate": 1e-3,
     "added_learning_rate": 1e-3,
     "warm_up": 100,
-    "max_steps": 3000,
+    "max_steps": 2400,
     "validate_every": 65_000_000,
 }
 ARMS: dict[str, dict[str, Any]] = {
@@ -84,6 +84,7 @@ ARMS: dict[str, dict[str, Any]] = {
         "insert_layer": "all",
         "map_hidden": [],
     },
+    "tokens8": {"carry": "tokens", "slots": 8, "map_hidden": []},
     "tokens16": {"carry": "tokens", "slots": 16, "map_hidden": []},
 }
 PLAIN_OVERLAPS = "0,10,30,50"
