@@ -75,7 +75,7 @@ def bundled_novel() -> str:
 
 def words_of(text: str, numbers: dict[str, int]) -> np.ndarray:
     """[N] a number for every word; the same word has the same number in every text."""
-    found = WORD.findall(text.lower().replace("\u2019", ""))
+    found = WORD.findall(text.lower().replace("\u2019", "").replace("'", ""))
     return np.array([numbers.setdefault(word, len(numbers) + 1) for word in found], np.uint64)
 
 

@@ -109,6 +109,37 @@ def test_run_again_it_trains_again(finished, tmp_path, capsys):
     assert json.loads((again / "demo.json").read_text())["learning"]["steps"] == 2
 
 
+def test_few_tokens_and_no_page_but_a_record(finished, tmp_path):
+    models = ["--plain", str(finished[0].parent / "forgets")]
+    models += ["--recurrent", str(finished[0].parent / "remembers")]
+    words = ["--novel-tokens", "1000", "--new-tokens", "20", "--stages", "read,state,write,page"]
+    out = tmp_path / "out"
+    assert cli.main(["demo", *models, *words, "--device", "cpu", "--output", str(out)]) == 0
+    record = json.loads((out / "demo.json").read_text())
+    assert [count for count, _ in record["writing"]["memory"]] == [0, 20]
+    assert (out / "demo.html").exists() and record["learning"] is None
+
+
+def test_a_run_of_somebody_elses_is_left_alone(finished, tmp_path, capsys):
+    (tmp_path / "learnt").mkdir()
+    (tmp_path / "learnt" / "log.jsonl").write_text("mine")
+    words = ["--plain", str(finished[0].parent / "forgets"), "--stages", "learn"]
+    words += ["--recurrent", str(finished[0].parent / "remembers")]
+    assert cli.main(["demo", *words, "--max-steps", "1", "--output", str(tmp_path)]) == 2
+    assert "holds a run already" in capsys.readouterr().err
+    assert (tmp_path / "learnt" / "log.jsonl").read_text() == "mine"
+
+
+def test_a_short_text_is_refused_before_the_novel_is_read(finished, tmp_path, capsys):
+    text = tmp_path / "short.txt"
+    text.write_text("short")
+    words = ["--plain", str(finished[0].parent / "forgets"), "--text", str(text)]
+    words += ["--recurrent", str(finished[0].parent / "remembers"), "--output", str(tmp_path)]
+    assert cli.main(["demo", *words]) == 2
+    said = capsys.readouterr()
+    assert "has only 5 tokens" in said.err and "reads the novel" not in said.out
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

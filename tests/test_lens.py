@@ -110,6 +110,31 @@ def test_what_cannot_be_looked_at(options, mode, said):
         lens(double_model(**options).train(mode), stream(40))
 
 
+def test_other_models_numbers_and_texts_are_refused():
+    model = double_model()
+    for refused, said in (
+        (lambda: lens(build("gpt2", "causal-lm"), stream(40)), "carries nothing"),
+        (lambda: lens(attach(build("bert", "masked-lm")).eval(), stream(40)), "next token"),
+        (lambda: lens(model, stream(40), rows=0), "rows=0"),
+        (lambda: lens(model, stream(40), seed=-1), "seed=-1"),
+        (lambda: lens(model, "letters", ByteEncoder()), "256 ids"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            refused()
+    with model.disable_recurrence(), pytest.raises(ValueError, match="disabled"):
+        lens(model, stream(40))
+    wide = attach(build("gpt2", "causal-lm", vocab_size=256), window=WINDOW).eval()
+    with pytest.raises(ValueError, match="half a character at 2"):
+        lens(wide, "ab\ud800", ByteEncoder())
+
+
+@pytest.mark.parametrize("length", [5, WINDOW + 5])
+def test_without_two_pasts_there_is_no_other_state(length):
+    seen = lens(double_model(), stream(length))
+    assert seen.other_is is None and np.isnan(seen.other).all()
+    assert np.isfinite(seen.saved[1:]).all()
+
+
 def test_letters_need_a_tokenizer():
     with pytest.raises(ValueError, match="needs its tokenizer"):
         lens(double_model(), "letters")
@@ -140,6 +165,21 @@ def test_the_page_of_a_text_from_the_command_line(against, saved, tmp_path, caps
     windows = [int(number) for number in re.findall(r'id="w(\d+)"', shown)]
     assert windows == list(range(1, len(windows) + 1)) and len(windows) == 18
     assert str(tmp_path) not in shown
+    assert f'data-else="{"without" if against == "without" else "with another"}"' in shown
+
+
+def test_a_short_text_and_a_folder_for_a_page(saved, tmp_path, capsys):
+    text = tmp_path / "short.txt"
+    text.write_text("The moon was thin and old.")
+    page = tmp_path / "page.html"
+    words = ["lens", str(text), "--model", str(saved), "--device", "cpu", "-o"]
+    assert cli.main([*words, str(page)]) == 0
+    assert "no other state to compare with" in capsys.readouterr().out
+    assert "with another state" not in page.read_text()
+    assert cli.main([*words, str(page), "--against", "other"]) == 2
+    assert "only one window" in capsys.readouterr().err.lower()
+    assert cli.main([*words, str(tmp_path)]) == 2
+    assert "is a folder" in capsys.readouterr().err
 
 
 def test_a_stock_model_has_no_lens(tmp_path, capsys):

@@ -150,7 +150,7 @@ def written(folder: Path, record: dict, heat: Heat) -> str:
 
 def book_text(page: str) -> str:
     """The novel's part of a page without its tags."""
-    part = page.split('<div id="book" class="text">')[1].split("</section>")[0]
+    part = page.split('<div id="book" class="text" data-else="without">')[1].split("</section>")[0]
     return html.unescape(re.sub(r"<[^>]*>", "", part))
 
 

@@ -71,6 +71,10 @@ def run_lens(parsed: argparse.Namespace) -> None:
             f"{parsed.model} has no recurrence, so there is no state to look at: give a model that "
             "holdover trained or saved."
         )
+    if parsed.output.is_dir():
+        raise ValueError(
+            f"-o {parsed.output} is a folder: give the name of the page, as in page.html."
+        )
     make_folder(parsed.output.parent, "-o")
     model: Any = open_model(parsed.model)
     model.to(choose_device(parsed.device)).eval()
@@ -94,9 +98,11 @@ def run_lens(parsed: argparse.Namespace) -> None:
     }
     write_lens_page(parsed.output, record, seen, encoder, parsed.against)
     found = summary(seen)
+    other = "; there is no other state to compare with"
+    if found["other_is"] is not None:
+        other = f", {found['other']:.4f} with another's ({found['other_is']})"
     console.print(
         f"{found['predicted']:,} tokens: {found['own']:.4f} bits each with the state, "
-        f"{found['without']:.4f} without, {found['other']:.4f} with another's "
-        f"({found['other_is']}).\nPage: {parsed.output}",
+        f"{found['without']:.4f} without{other}.\nPage: {parsed.output}",
         soft_wrap=True,
     )

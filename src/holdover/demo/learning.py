@@ -15,6 +15,7 @@ from rich.console import Console
 from ..attach import open_model
 from ..data.encoders import encoder_of
 from ..data.splits import read_text
+from ..data.tokens import Tokens
 from ..evaluate import EvalOptions, lens, score
 from ..evaluate.intervals import Resampled, units_of
 from ..evaluate.lens import NATS_A_BIT
@@ -25,6 +26,10 @@ from .options import DemoOptions
 
 # A short window: a minute is not enough to learn what a long one leaves out.
 WINDOW = 64
+# Of the held-out end so many tokens are read: more would take longer than the training.
+HELD_OUT = 5000
+SHORTEST = 2000
+RAN_HERE = ".holdover-demo"
 RECIPE: dict[str, Any] = {
     "window": WINDOW,
     "recurrence": {"carry": "tokens", "slots": 8, "map_hidden": []},
@@ -37,6 +42,7 @@ RECIPE: dict[str, Any] = {
     "patience": None,
     "validate_every": 10**9,
     "save_every": 10**9,
+    "validation_tokens": 2000,
 }
 
 
@@ -44,12 +50,9 @@ def learn(
     options: DemoOptions, folder: str, device: torch.device, console: Console
 ) -> dict[str, Any]:
     """folder: of the plain twin."""
-    data = "time-machine" if options.text is None else str(options.text)
     output = options.output / "learnt"
     _make_room(output)
-    text = EvalOptions.of(model=folder, data=data)
-    encoder = encoder_of(folder)
-    held_out = read_text(text, encoder, "valid", window=WINDOW)
+    held_out = held_out_of(options, folder)
     before: Any = open_to_read(folder, WINDOW)
     before.to(device).eval()
     with before.reading(window=WINDOW, overlap=0):
@@ -57,7 +60,7 @@ def learn(
     reached = train(
         TrainOptions.of(
             model=folder,
-            data=data,
+            data=_data(options),
             output=output,
             max_time=options.minutes,
             max_steps=options.max_steps,
@@ -67,6 +70,10 @@ def learn(
         ),
         console=console,
     )
+    if reached.step == 0:
+        raise ValueError(
+            f"Not one step was made in {options.minutes:g} minutes: give the training more --minutes."
+        )
     model: Any = open_model(str(output))
     seen = lens(model.to(device).eval(), held_out)
     losses = [line for line in read_log(output / LOG) if "loss" in line]
@@ -84,7 +91,25 @@ def learn(
         "before": perplexity(was.nll[was.scored], resampled),
         "after": perplexity(seen.own[was.scored] * NATS_A_BIT, resampled),
         "after_zeroed": perplexity(seen.without[was.scored] * NATS_A_BIT, resampled),
+        "after_other": perplexity(seen.other[was.scored] * NATS_A_BIT, resampled),
     }
+
+
+def held_out_of(options: DemoOptions, folder: str) -> Tokens:
+    """The end of the text, or as much of it as there is time for; short texts are refused."""
+    text = EvalOptions.of(model=folder, data=_data(options))
+    encoder = encoder_of(folder)
+    whole = read_text(text, encoder, "all", window=WINDOW)
+    if len(whole) < SHORTEST:
+        raise ValueError(
+            f"{options.text} has only {len(whole):,} tokens, and the training needs {SHORTEST:,} or "
+            "more: give --text a longer text."
+        )
+    return read_text(text, encoder, "valid", window=WINDOW).truncated(HELD_OUT)
+
+
+def _data(options: DemoOptions) -> str:
+    return "time-machine" if options.text is None else str(options.text)
 
 
 def perplexity(nats: np.ndarray, resampled: Resampled) -> dict[str, Any]:
@@ -95,6 +120,8 @@ def perplexity(nats: np.ndarray, resampled: Resampled) -> dict[str, Any]:
 
 
 def _make_room(folder: Path) -> None:
-    """A demo that is run again trains again; only a run of this demo's is removed."""
-    if (folder / LOG).exists():
+    """A demo that is run again trains again; only a run of a demo's is removed."""
+    if (folder / RAN_HERE).exists():
         shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / RAN_HERE).touch()

@@ -36,6 +36,7 @@ def read_twins(options: DemoOptions, window: int, console: Console) -> dict[str,
             EvalOptions.of(
                 model=getattr(options, twin),
                 data="time-machine",
+                split="all",
                 window=window,
                 overlap=OVERLAPS,
                 document_tokens=options.novel_tokens,

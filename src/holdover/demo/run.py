@@ -18,7 +18,7 @@ from ..page import heat_of, write_page
 from ..results import choose_device, make_folder, provenance, write_record
 from ..settings import as_dict
 from . import show
-from .learning import learn
+from .learning import held_out_of, learn
 from .options import DemoOptions
 from .reading import as_rows, difference, look, overview, read_twins
 from .writing import write_on
@@ -52,6 +52,9 @@ class Demo:
         self.model.to(self.device).eval()
         if self.model.settings.carry == "none":
             raise ValueError(f"{options.recurrent} carries no state: give another --recurrent.")
+        if "learn" in options.stages:
+            # A text that will not do is said so before the novel is read.
+            held_out_of(options, model_folder(options.plain))
         self.encoder = encoder_of(model_folder(options.recurrent))
         self.tokens = self._novel()
         self.seen: Lens | None = None
@@ -68,6 +71,8 @@ class Demo:
         }
 
     def run(self) -> dict[str, Any]:
+        # Of another run in the same folder; it would not be this record's.
+        (self.options.output / PAGE).unlink(missing_ok=True)
         show.welcome(self.console, self.record, self.options)
         stages = {
             "read": ("The novel, with and without memory", self.read),
@@ -80,7 +85,8 @@ class Demo:
             if name in self.options.stages:
                 with self._timed(name, heading):
                     stage()
-        write_record(self.options.output / RECORD, self.record)
+                # After every stage: what a later one breaks is not lost.
+                write_record(self.options.output / RECORD, self.record)
         show.farewell(self.console, self.record, self.options.output / RECORD)
         return self.record
 

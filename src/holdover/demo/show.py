@@ -7,17 +7,23 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from ..bundled import PLAIN, RECURRENT
 from .options import DemoOptions
 
 Record = dict[str, Any]
 
 
 def welcome(console: Console, record: Record, options: DemoOptions) -> None:
+    bundled = (options.plain, options.recurrent) == (PLAIN, RECURRENT)
+    known = (
+        " Both were trained on the same books, and this novel was not among them."
+        if bundled
+        else ""
+    )
     console.print(
-        f"Two small language models, twins, pretrained on the same books: {options.plain} forgets every "
-        f"window it leaves, {options.recurrent} carries a state into the next. Neither has seen "
-        f"{record['text']}: {record['tokens']:,} tokens, read {record['window']} at a time by models of "
-        f"{record['positions']} positions.\n"
+        f"Two language models: {options.plain} forgets every window it leaves, {options.recurrent} "
+        f"carries a state into the next.{known} They read {record['text']}: {record['tokens']:,} "
+        f"tokens, {record['window']} at a time.\n"
     )
 
 
@@ -97,6 +103,7 @@ def learning(console: Console, record: Record) -> None:
         "before": "the plain twin, before",
         "after": f"after {found['steps']} steps, with the state",
         "after_zeroed": "after, without the state",
+        "after_other": "after, with that of another part",
     }
     for key, name in names.items():
         table.add_row(name, bounded(found[key], found[key]["value"]))

@@ -15,6 +15,8 @@ from ..generate import Sampler, Writer
 
 SAMPLE_EVERY = 100  # tokens between two looks at the memory
 SHOWN_OF_PROMPT = 400  # characters
+# A stock model with more positions than this is not driven to their end.
+MOST_TRIED = 4096
 
 
 def write_on(
@@ -36,7 +38,9 @@ def write_on(
     """
     prompt = torch.as_tensor(prompt_ids, dtype=torch.long)[None]
     positions = model.row.positions(stock.config)
-    failure = None if positions is None else read_past(stock, prompt, positions)
+    failure = None
+    if positions is not None and positions <= MOST_TRIED:
+        failure = read_past(stock, prompt, positions)
     generator = torch.Generator().manual_seed(seed)
     writer = Writer(model, sampler=Sampler(temperature, top_k, generator=generator))
     writer.read(prompt)
@@ -50,7 +54,7 @@ def write_on(
         if piece:
             pieces.append(piece)
             show(piece)
-        if count % SAMPLE_EVERY == 0:
+        if count % SAMPLE_EVERY == 0 or count == tokens:
             memory.append([count, memory_in_use(model.device)])
     seconds = time.perf_counter() - started
     windows = writer.windows - windows

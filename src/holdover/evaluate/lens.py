@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..attach import RecurrentModel, check_vocabulary
 from ..data.document import Document
 from ..data.encoders import encoder_for
 from ..data.tokens import COUNTS, Tokens
@@ -25,7 +26,8 @@ NATS_A_BIT = float(np.log(2))
 class Lens:
     """One number for every token of a text; NaN where it was not predicted.
 
-    In a document's first window, which has no past, all three are the same.
+    In a document's first window, which has no past, all three are the same. A text in which only one
+    window has a past has no other state to try: `other` is NaN throughout.
     """
 
     ids: np.ndarray  # [N]
@@ -35,7 +37,7 @@ class Lens:
     own: np.ndarray  # [N] bits, with the state that was carried there
     without: np.ndarray  # [N] bits, each window read as a document's first
     other: np.ndarray  # [N] bits, with the state of another document or a far part of this one
-    other_is: str
+    other_is: str | None  # which of the two; None: there is no other state, and no number
 
     @property
     def saved(self) -> np.ndarray:
@@ -57,19 +59,9 @@ def lens(
     tokenizer: for a text in letters: a fast one of transformers, or an encoder of holdover.data.
     advance: is told of windows as they are read, three times each.
     """
-    tokens = as_tokens(text, tokenizer) if isinstance(text, str) else text
-    settings = model.settings
-    if settings.carry == "none":
-        raise ValueError(
-            "The model carries nothing from window to window, so there is nothing to look at: give one "
-            "with a recurrence."
-        )
-    if model.training:
-        raise ValueError(
-            "The model is in training mode, where dropout would change every number: call model.eval() "
-            "first."
-        )
-    device = model.device
+    check_can_be_seen(model, rows, seed)
+    tokens = as_tokens(text, tokenizer, model) if isinstance(text, str) else text
+    settings, device = model.settings, model.device
     told = advance or (lambda count: None)
     stretches = stretches_to_score(tokens, settings, None)
     everything = drawn_windows(
@@ -78,7 +70,10 @@ def lens(
     kept = KeptStates(stretches, everything)
     scores = score(model, tokens, rows=rows, device=device, keep_state=kept, advance=advance)
     reader = WindowReader(model, tokens, stretches, everything, rows, device, told)
-    chosen, kind = donors(stretches, everything, seed) if everything else ([], "nothing")
+    other, kind = np.full(len(tokens), np.nan), None
+    if len(everything) > 1:
+        chosen, kind = donors(stretches, everything, seed)
+        other = _read_again(reader, scores.nll, lambda number: kept.states[chosen[number]])
     return Lens(
         ids=np.asarray(tokens.ids),
         document=scores.document,
@@ -86,20 +81,46 @@ def lens(
         position=scores.position,
         own=scores.nll / NATS_A_BIT,
         without=_read_again(reader, scores.nll, lambda number: None) / NATS_A_BIT,
-        other=_read_again(reader, scores.nll, lambda number: kept.states[chosen[number]])
-        / NATS_A_BIT,
+        other=other / NATS_A_BIT,
         other_is=kind,
     )
 
 
-def as_tokens(text: str, tokenizer: Any) -> Tokens:
+def check_can_be_seen(model: Any, rows: int, seed: int) -> None:
+    if not isinstance(model, RecurrentModel) or model.settings.carry == "none":
+        raise ValueError(
+            "The model carries nothing from window to window, so there is nothing to look at: give one "
+            "with a recurrence (holdover.add_recurrence, or one that holdover trained)."
+        )
+    if model.task != "causal-lm":
+        raise ValueError(
+            f"The lens looks at models that predict the next token, and {type(model.backbone).__name__} "
+            "does not: give a causal language model."
+        )
+    if model.training or not model.enabled:
+        raise ValueError(
+            "The model is in training mode, or its recurrence is disabled, and every number would be "
+            "another: call model.eval() first, and leave disable_recurrence()."
+        )
+    if rows < 1 or seed < 0:
+        raise ValueError(f"rows={rows} must be at least 1, and seed={seed} at least 0.")
+
+
+def as_tokens(text: str, tokenizer: Any, model: RecurrentModel) -> Tokens:
     """A text as a corpus of one document, kept in memory."""
     if tokenizer is None:
         raise ValueError(
             "A text in letters needs its tokenizer: give lens(model, text, tokenizer)."
         )
     encoder = encoder_for(tokenizer)
-    document = Document("text", lambda: iter([text.encode()]))
+    check_vocabulary(model, encoder)
+    try:
+        content = text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"The text holds half a character at {error.start} (a lone surrogate): give whole ones."
+        ) from error
+    document = Document("text", lambda: iter([content]))
     ids, _, counts = zip(*encoder.encode_document(document), strict=True)
     joined = np.concatenate(ids).astype(np.int64)
     return Tokens(

@@ -143,17 +143,19 @@ class Chart:
             left += SWATCH + LETTER * len(name) + 10
 
     def _left(self, x: float) -> float:
-        share = (x - self.x.low) / (self.x.high - self.x.low)
+        share = (x - self.x.low) / ((self.x.high - self.x.low) or 1.0)
         return LEFT + share * (WIDTH - RIGHT - LEFT)
 
     def _top(self, y: float) -> float:
         """Clipped to the frame: a wild value must not be drawn over the text around."""
-        share = min(1.0, max(0.0, (y - self.y.low) / (self.y.high - self.y.low)))
+        share = min(1.0, max(0.0, (y - self.y.low) / ((self.y.high - self.y.low) or 1.0)))
         return self.height - BOTTOM - share * (self.height - BOTTOM - self.top)
 
 
 def ticks(low: float, high: float, about: int) -> list[float]:
     """Round numbers between two bounds, about so many."""
+    if high <= low:
+        return [low]
     rough = (high - low) / max(1, about)
     unit = 10.0 ** math.floor(math.log10(rough))
     step = unit * next(times for times in (1, 2, 5, 10) if times * unit >= rough * 0.999)

@@ -134,6 +134,8 @@ def history(points: Sequence[Mapping[str, Any]]) -> str:
 
 def memory(writing: Mapping[str, Any]) -> str:
     points = [(float(tokens), float(octets)) for tokens, octets in writing["memory"]]
+    if len(points) < 2:
+        return ""
     unit = 1e9 if max(octets for _, octets in points) >= 2e9 else 1e6
     chart = Chart(
         f"Memory while writing: {size(points[0][1])} at first, {size(points[-1][1])} at the end",

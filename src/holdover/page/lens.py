@@ -40,7 +40,7 @@ def summary(seen: Lens) -> dict[str, Any]:
         "predicted": int(predicted.sum()),
         "own": float(seen.own[predicted].mean()),
         "without": float(seen.without[predicted].mean()),
-        "other": float(seen.other[predicted].mean()),
+        "other": None if seen.other_is is None else float(seen.other[predicted].mean()),
         "other_is": seen.other_is,
     }
 
@@ -53,11 +53,17 @@ def write_lens_page(
     against: Against = "without",
 ) -> None:
     """record: text, model, window, state_bytes, provenance (holdover.results)."""
+    if against == "other" and seen.other_is is None:
+        raise ValueError(
+            "Only one window of the text has a past, so there is no other state to compare with: give a "
+            "longer text, or compare with no state."
+        )
     heat = heat_of(seen, encoder, against)
     told = {
         **record,
         "seconds": {},
         "saved_against": AGAINST[against].format(other=seen.other_is),
+        "otherwise": "without" if against == "without" else "with another",
     }
     parts = [head(told, summary(seen)), sections.novel(told, heat)]
     write_parts(path, f"{record['text']}: holdover lens", parts, told)
@@ -71,12 +77,10 @@ def head(record: dict[str, Any], found: dict[str, Any]) -> str:
             f"{found['without']:.3f}",
             f"{signed(found['without'] - found['own'], 3)} bits",
         ),
-        (
-            "bits a token with another state",
-            f"{found['other']:.3f}",
-            f"{signed(found['other'] - found['own'], 3)} bits: {found['other_is']}",
-        ),
     ]
+    if found["other_is"] is not None:
+        above = f"{signed(found['other'] - found['own'], 3)} bits: {found['other_is']}"
+        cards.append(("bits a token with another state", f"{found['other']:.3f}", above))
     items = "".join(
         f"<div><dt>{escaped(label)}</dt><dd><b>{value}</b><small>{escaped(more)}</small></dd></div>"
         for label, value, more in cards

@@ -37,7 +37,7 @@
     } else {
       const much = bits(Math.abs(saved));
       tip.append(line(saved < 0 ? `cost ${much} bits` : `saved ${much} bits`, saved < 0 ? "cost" : "saved"));
-      if (own) tip.append(line(`${bits(own)} bits with the state, ${bits(+own + +saved)} without`));
+      if (own) tip.append(line(`${bits(own)} bits with the state, ${bits(+own + +saved)} ${book.dataset.else}`));
     }
     tip.append(line(`window ${home.dataset.w}`, "where"));
     token.setAttribute("data-on", "");

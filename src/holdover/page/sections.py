@@ -93,13 +93,9 @@ def _key_numbers(record: Record, octets: float | None) -> str:
     if octets is not None:
         cards.append(("carried between windows", size(octets), "however long the text"))
     if writing:
-        cards.append(
-            (
-                "tokens written without a break",
-                f"{writing['tokens']:,}",
-                f"through {count(record['positions'], 'position')}",
-            )
-        )
+        limit = record["positions"]
+        through = f"through {count(limit, 'position')}" if limit else ""
+        cards.append(("tokens written without a break", f"{writing['tokens']:,}", through))
     items = "".join(
         f"<div><dt>{escaped(label)}</dt><dd><b>{value}</b><small>{escaped(more)}</small></dd></div>"
         for label, value, more in cards
@@ -112,6 +108,8 @@ def reading(record: Record) -> str:
 <p>Windows may overlap: a model then reads the last tokens of one window again at the beginning of the
 next, and pays for them again. That is the plain twin&rsquo;s only way to know what came before.</p>
 {_table(record)}
+<p class="hint">Tokens a second and memory are those of as many windows side by side as a twin can use:
+the plain one reads several of a novel at once, the recurrent one a single one.</p>
 <div class="figures">
 {figures.perplexity_against_flops(record["rows"])}
 {figures.loss_by_position(record["loss_by_position"])}
@@ -151,6 +149,8 @@ def state(record: Record) -> str:
         0: "The state cannot be told from one that is ignored.",
         -1: "The model does better with another state than with its own.",
     }[side(found["other"])]
+    if side(found["other"]) == 0 and side(found["zeroed"]) > 0:
+        sentence = "The model needs a state, but another passage&rsquo;s serves it as well."
     lines = "".join(
         f"<div><dt>{label}</dt><dd><b>{signed(part['value'], 4)}</b> {signed_interval(part, 4)} "
         f"<small>nats a token: {where_zero_is(part)}</small></dd></div>"
@@ -171,13 +171,19 @@ def writing(record: Record) -> str:
     text = found["text"].strip()
     cut = _end_of_first_part(text)
     first, rest = escaped(text[:cut]), escaped(text[cut:].lstrip())
+    stock = "was not seen to fail.</p>"
+    if found["stock_error"]:
+        stock = f"""stops after {count(found["stock_tokens"], "token")}:</p>
+<pre class="error"><code>{escaped(found["stock_error"])}</code></pre>"""
+    positions = "no limit of positions"
+    if record["positions"]:
+        positions = count(record["positions"], "position")
     folded = ""
     if rest:
         folded = f'<details><summary>Read on</summary><p class="text">{rest}</p></details>'
     return f"""<section id="writing"><h2>Writing past the end of its positions</h2>
-<p>The model has {count(record["positions"], "position")}. Asked to go on for longer, the stock model
-stops after {count(found["stock_tokens"], "token")}:</p>
-<pre class="error"><code>{escaped(found["stock_error"])}</code></pre>
+<p>The model has {positions}. Asked to go on for longer, the stock model
+{stock}
 <p>With the carried state the recurrent twin wrote {count(found["tokens"], "token")} through
 {count(found["windows"], "window")}, {found["tokens_per_second"]:,.0f} tokens a second, and took
 {size(found["state_bytes"])} along from each to the next. Do not expect much sense of so small a
@@ -202,21 +208,24 @@ def learning(record: Record) -> str:
     found = record["learning"]
     before, after, zeroed = found["before"], found["after"], found["after_zeroed"]
     changed = "fell" if after["value"] < before["value"] else "rose"
+    known = " Much of that is the text itself, which it now knows." if changed == "fell" else ""
     lines = "".join(
         f"<div><dt>{label}</dt><dd><b>{number(part['value'])}</b> {interval(part)}</dd></div>"
         for label, part in (
             ("Before", before),
             ("After", after),
             ("After, the state taken away", zeroed),
+            ("After, with another passage&rsquo;s state", found.get("after_other")),
         )
+        if part
     )
     return f"""<section id="learning"><h2>A minute of training</h2>
 <p>A new state was then trained into the plain twin, on the beginning of
 <cite>{escaped(found["text"])}</cite>: {count(found["steps"], "step")},
 {count(found["tokens"], "token")}, windows of {found["window"]}, in {duration(found["seconds"])}. On the
 end, which it was not shown, perplexity {changed} from {number(before["value"])} to
-{number(after["value"])}. Much of that is the text itself, which it now knows; what the state gives is
-the difference between the last two lines.</p>
+{number(after["value"])}.{known} What the state gives shows when it is taken away or swapped; a model
+that was trained with a state can be at a loss without any, so the swap is the stricter question.</p>
 <div class="figures"><div><dl class="facts">{lines}</dl>
 <p class="hint">Perplexities on the held-out end, with 95&nbsp;% intervals.</p></div>
 {figures.learning(found["curve"]) if found["curve"] else ""}</div></section>"""
@@ -240,6 +249,7 @@ Record: <code>{escaped(found["record"])}</code>.</p></section>"""
 def novel(record: Record, tokens: Heat) -> str:
     found = heat.windows(tokens)
     bounds = heat.levels(tokens.saved)
+    otherwise = record.get("otherwise", "without")
     against = record.get("saved_against")
     against = f" Saved means fewer bits than {escaped(against)}." if against else ""
     return f"""<section id="novel"><h2>The text, token by token</h2>
@@ -252,7 +262,7 @@ def novel(record: Record, tokens: Heat) -> str:
 <p class="hint">Bits are sums over whole windows; bold is the token that counted most.</p>
 <h3 id="text">The text</h3>
 {heat.legend(bounds)}
-<div id="book" class="text">{heat.novel(found, bounds)}</div></section>"""
+<div id="book" class="text" data-else="{otherwise}">{heat.novel(found, bounds)}</div></section>"""
 
 
 def foot(record: Record) -> str:
