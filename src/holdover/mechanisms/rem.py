@@ -1,0 +1,226 @@
+"""Recurrence encoding matrices (REM): the weights a linear recurrence gives to earlier positions.
+
+A linear RNN h_t = W_h h_{t-1} + W_x x_t is a sum over lags; by the eigenvalues of W_h, real lambda and
+pairs gamma e^{+-i theta}, it is W_x x_t plus a sum of heads P V with, at lag l = query - key >= 1,
+
+    regular   f(l) = lambda^l                 lambda = tanh(eta)
+    cos       f(l) = gamma^l cos(l theta)     gamma  = sigmoid(nu)
+    sin       f(l) = gamma^l sin(l theta)
+    dilated   f(l / d) where d divides l, 0 elsewhere: the matrix is P (x) I_d, cut to size
+
+All of them are a part of rho^n, n = l / d, rho = rate e^{i angle}: the real part (regular with angle 0
+and cos) or the imaginary one (sin). P is 0 on the diagonal and above it; unmasked it is P + P^T;
+truncated it is 0 at lags beyond the truncation. Rows are not normalised: they sum to at most
+|rho| / (1 - |rho|). With M positions of memory the T rows are the last of the square of size M + T.
+
+Letters: B rows of a batch, H heads with a REM, T queries, S = M + T keys, D width of a head.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+FIRST_ANGLE = math.pi / 4
+FIRST_NU = (1.0, 2.0)
+
+
+class Kernels(NamedTuple):
+    """One kernel a head, as values: what the matrices, the scan and the convolution are made from."""
+
+    rate: Tensor  # [H] lambda or gamma, in (-1, 1)
+    angle: Tensor  # [H] theta; 0 for regular heads
+    sine: Tensor  # [H] bool: the imaginary part of rho^n, not the real one
+    dilation: Tensor  # [H] the same numbers as dilations, where the weights are computed
+    dilations: tuple[int, ...]
+    masked: bool = True
+    truncate: int | None = None
+    keep_diagonal: bool = False
+
+
+def make_kernels(
+    rate: Tensor,
+    angle: Tensor,
+    kinds: Sequence[str],
+    dilations: Sequence[int],
+    masked: bool = True,
+    truncate: int | None = None,
+    keep_diagonal: bool = False,
+) -> Kernels:
+    """From plain numbers, one for each head; the kinds are "regular", "cos" or "sin"."""
+    sine = _constants([kind == "sin" for kind in kinds], rate.device)
+    dilation = _constants(dilations, rate.device)
+    return Kernels(rate, angle, sine, dilation, tuple(dilations), masked, truncate, keep_diagonal)
+
+
+def powers(rate: Tensor, angle: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
+    """Real and imaginary part of rho^steps, steps >= 0 whole numbers that broadcast with the rates.
+
+    pow with whole exponents holds for negative rates, and at rate 0 it keeps the gradient of the first
+    step, which sign and absolute value would lose.
+    """
+    size = rate.pow(steps)
+    turn = steps * angle
+    return size * turn.cos(), size * turn.sin()
+
+
+def lag_weights(kernel: Kernels, lag: Tensor) -> Tensor:
+    """f at whole lags [..., rows, columns] -> [..., H, rows, columns]."""
+    rate, angle, sine, dilation = (
+        x[:, None, None] for x in (kernel.rate, kernel.angle, kernel.sine, kernel.dilation)
+    )
+    lag = lag if kernel.masked else lag.abs()
+    on = (lag % dilation == 0) & (lag >= (0 if kernel.keep_diagonal else 1))
+    if kernel.truncate is not None:
+        on = on & (lag <= kernel.truncate)
+    # Where there is no weight, the power of some harmless step is computed and thrown away: gradients
+    # stay finite there.
+    real, imaginary = powers(rate, angle, torch.where(on, lag // dilation, 1))
+    return torch.where(on, torch.where(sine, imaginary, real), 0)
+
+
+def rem(
+    kernel: Kernels, queries: int, keys: int | None = None, rows: Tensor | None = None
+) -> Tensor:
+    """The matrices [H, T, S]: the last T rows of the square of size S (S = T where not given).
+
+    `rows` [B, H, u] selects queries, numbered from 0 to T - 1, per batch row and head: [B, H, u, S].
+    """
+    keys = queries if keys is None else keys
+    memory = keys - queries
+    device = kernel.rate.device
+    if rows is not None:
+        return lag_weights(kernel, rows[..., None] + memory - torch.arange(keys, device=device))
+    # A row holds the weights of consecutive lags, so every lag is computed once, and the rows are
+    # windows on that one list: the last query's first, each earlier one begins one lag further on.
+    lags = torch.arange(keys - 1, -queries, -1, device=device)
+    return lag_weights(kernel, lags[None])[:, 0].unfold(-1, keys, 1).flip(1)
+
+
+class RecurrenceEncoding(nn.Module):
+    """The kernels of one layer's heads, and the gate that mixes them with softmax attention.
+
+    `counts` are the heads of each kind: regular, cos, sin, then the dilated three. A (gamma, theta)
+    pair is shared by one cos and one sin head; the gate `mu` by all heads of the layer. Heads come in
+    the order regular, cos 1, sin 1, cos 2, sin 2, ..., the dilated ones behind the others in the same
+    order, and `dilations` has one number for each dilated head in that order.
+
+    `gate` is where mu begins: a number, or a (low, high) range to draw from. -3 leaves a trained model
+    almost as it was (sigmoid 0.047); 0 or (-3, 3) suit training from scratch.
+    """
+
+    def __init__(
+        self,
+        counts: Sequence[int],
+        dilations: Sequence[int] = (),
+        gate: float | tuple[float, float] = -3.0,
+        masked: bool = True,
+        truncate: int | None = None,
+        keep_diagonal: bool = False,
+    ) -> None:
+        super().__init__()
+        if len(counts) != 6 or min(counts) < 0 or sum(counts) == 0:
+            raise ValueError(
+                f"counts={tuple(counts)}: expected six numbers of heads, of regular, cos, sin and of "
+                "the dilated three, not all 0"
+            )
+        if len(dilations) != sum(counts[3:]) or min(dilations, default=1) < 1:
+            raise ValueError(
+                f"dilations={tuple(dilations)}: expected one whole number from 1 on for each of the "
+                f"{sum(counts[3:])} dilated heads"
+            )
+        if truncate is not None and truncate < 1:
+            raise ValueError(
+                f"truncate={truncate}: expected the longest lag kept, 1 or more, or None"
+            )
+        self.counts = tuple(counts)
+        self.gate_start = gate
+        self.masked, self.truncate, self.keep_diagonal = masked, truncate, keep_diagonal
+        self.dilations = (1,) * sum(counts[:3]) + tuple(dilations)
+        self.kinds, self.parameter_of = arrange_heads(self.counts)
+        self.regular_rates = counts[0] + counts[3]
+        self.pairs = max(counts[1:3]) + max(counts[4:6])
+        if self.regular_rates:
+            self.eta = nn.Parameter(torch.empty(self.regular_rates))
+        if self.pairs:
+            self.nu = nn.Parameter(torch.empty(self.pairs))
+            self.theta = nn.Parameter(torch.empty(self.pairs))
+        self.mu = nn.Parameter(torch.empty(()))
+        self.reset_parameters()
+
+    @property
+    def heads(self) -> int:
+        return len(self.kinds)
+
+    def reset_parameters(self) -> None:
+        with torch.no_grad():
+            if self.regular_rates:
+                # Evenly over [-2, -1] and [1, 2]: lambda from -0.96 to -0.76 and from 0.76 to 0.96.
+                place = (torch.arange(self.regular_rates) + 0.5) * 2 / self.regular_rates
+                self.eta.copy_(torch.where(place < 1, place - 2, place))
+            if self.pairs:
+                nn.init.uniform_(self.nu, *FIRST_NU)
+                nn.init.constant_(self.theta, FIRST_ANGLE)
+            if isinstance(self.gate_start, tuple):
+                nn.init.uniform_(self.mu, *self.gate_start)
+            else:
+                nn.init.constant_(self.mu, self.gate_start)
+
+    def gate(self) -> Tensor:
+        """sigmoid(mu), a scalar."""
+        return at_least_single(self.mu).sigmoid()
+
+    def forward(self) -> Kernels:
+        rates: list[Tensor] = []
+        angles: list[Tensor] = []
+        if self.regular_rates:
+            rates += at_least_single(self.eta).tanh().unbind()
+            angles += torch.zeros_like(at_least_single(self.eta)).unbind()
+        if self.pairs:
+            rates += at_least_single(self.nu).sigmoid().unbind()
+            angles += at_least_single(self.theta).unbind()
+        rate, angle = (
+            torch.stack([of[index] for index in self.parameter_of]) for of in (rates, angles)
+        )
+        return make_kernels(
+            rate,
+            angle,
+            self.kinds,
+            self.dilations,
+            self.masked,
+            self.truncate,
+            self.keep_diagonal,
+        )
+
+    def extra_repr(self) -> str:
+        return f"counts={self.counts}, dilations={self.dilations}"
+
+
+def arrange_heads(counts: Sequence[int]) -> tuple[list[str], list[int]]:
+    """Each head's kind, and which of [rates of regular heads, then of pairs] it has."""
+    kinds: list[str] = []
+    parameter_of: list[int] = []
+    regular, pair = 0, counts[0] + counts[3]
+    for regulars, cosines, sines in (counts[:3], counts[3:]):
+        kinds += ["regular"] * regulars
+        parameter_of += range(regular, regular + regulars)
+        regular += regulars
+        for number in range(max(cosines, sines)):
+            members = ["cos"] * (number < cosines) + ["sin"] * (number < sines)
+            kinds += members
+            parameter_of += [pair + number] * len(members)
+        pair += max(cosines, sines)
+    return kinds, parameter_of
+
+
+def at_least_single(parameter: Tensor) -> Tensor:
+    """In float32 or wider: powers of a rate near 1 mean nothing in half precision."""
+    return parameter.to(torch.promote_types(parameter.dtype, torch.float32))
+
+
+def _constants(numbers: Sequence[int], device: torch.device) -> Tensor:
+    """Known numbers on a device, written there: a copy from the host would wait for the device, and
+    buffers would be lost where a model is made without memory and only its parameters are loaded."""
+    return torch.stack([torch.full((), number, device=device) for number in numbers])
