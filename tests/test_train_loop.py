@@ -106,7 +106,8 @@ def test_losses_and_weights_are_those_of_a_plain_loop(overlap, carry, tmp_path):
     # Documents ended on the way.
     assert begun >= 1
     for line, (loss, norm) in zip(lines, found, strict=True):
-        assert line["loss"] == pytest.approx(loss, abs=1e-6)
+        # Adam's first steps make rounding errors of small gradients as large as the gradients.
+        assert line["loss"] == pytest.approx(loss, abs=1e-5)
         assert line["gradient_norm"] == pytest.approx(norm, rel=1e-4)
     saved = weights_of(run, 10)
     for name, weight in model.state_dict().items():
