@@ -2,6 +2,7 @@
 
 import gc
 import json
+import logging
 import string
 from dataclasses import replace
 from itertools import islice
@@ -353,6 +354,78 @@ def test_an_output_has_scores_and_a_state_to_go_on_from(options):
     )
 
 
+def test_a_state_that_is_not_of_what_was_returned_is_refused():
+    model = model_of(overlap=3)
+    batch = padded([tokens(1, 5, 3), tokens(1, 12, 4)])
+    free = model.generate(**batch, max_new_tokens=30, **ENDLESS)[:, 12:]
+    # Of the first text alone, and not at its end.
+    eos = next(token for token in free[0, :25].tolist() if token not in free[1])
+    arguments = {"max_new_tokens": 30, "pad_token_id": 0, "return_dict_in_generate": True}
+    ended = {**arguments, "eos_token_id": eos}
+    for out in (
+        model.generate(**batch, **ended),
+        model.generate(**batch, generation_config=GenerationConfig(**ended)),
+        model.generate(**batch, **arguments, eos_token_id=[eos, VOCABULARY - 1]),
+    ):
+        assert out.sequences.shape == (2, 42) and out.sequences[0, -1] == 0
+        with pytest.raises(ValueError, match=r"a text ended before others.*attention_mask="):
+            out.past_key_values.close()
+    # What the sentence says to do instead.
+    mask = torch.cat([batch["attention_mask"], torch.ones(2, 30, dtype=torch.long)], 1)
+    end = 12 + free[0].tolist().index(eos) + 1
+    mask[0, end:] = 0
+    with torch.no_grad():
+        state = model(out.sequences, attention_mask=mask).state
+        alone = model(out.sequences[:1, 7:end]).state
+    torch.testing.assert_close(state.rows([0]).tensors["summary"], alone.tensors["summary"])
+    # A text that is alone ends last, also one that ends both.
+    alone = model.generate(tokens(1, 5, 3), **ended)
+    assert alone.sequences[0, -1] == eos
+    alone.past_key_values.close()
+    # Nothing ended, or everything at the same place.
+    model.generate(**batch, **arguments, eos_token_id=None).past_key_values.close()
+    twins = tokens(1, 5, 3).repeat(2, 1)
+    model.generate(twins, **ended).past_key_values.close()
+    several = {"num_return_sequences": 2, "do_sample": True, "eos_token_id": None}
+    out = model.generate(tokens(1, 5), **arguments, **several)
+    assert out.past_key_values.close().batch_size == len(out.sequences) == 2
+    for beams in ({"num_beams": 3}, {"num_beams": 2, "num_return_sequences": 2}):
+        out = model.generate(tokens(1, 5), **arguments, **beams)
+        with pytest.raises(ValueError, match="no state of what was returned: beams are cut"):
+            out.past_key_values.close()
+
+
+def test_criteria_of_ones_own_may_have_ended_a_text():
+    class Row(StoppingCriteria):
+        def __call__(self, input_ids, scores, **kwargs):
+            return torch.tensor([input_ids.shape[1] >= 9, False])
+
+    model = model_of()
+    arguments = {"max_new_tokens": 20, "pad_token_id": 0, "return_dict_in_generate": True}
+    criteria = StoppingCriteriaList([Row()])
+    free = model.generate(tokens(2, 5), **arguments, stopping_criteria=criteria, **ENDLESS)
+    free.past_key_values.close()  # without an end token nothing is filled up
+    never = next(token for token in range(1, VOCABULARY) if token not in free.sequences)
+    arguments |= {"eos_token_id": never}
+    out = model.generate(tokens(2, 5), **arguments, stopping_criteria=criteria)
+    assert out.sequences[0, 9:].tolist() == [0] * 16
+    with pytest.raises(ValueError, match="a text ended before others"):
+        out.past_key_values.close()
+
+
+def test_a_cache_is_closed_once_and_read_no_more():
+    model, prompt = model_of(), tokens(1, 12)
+    cache = WindowCache(model, 1)
+    with pytest.raises(ValueError, match="Nothing was read yet"):
+        cache.close()
+    cache.read(prompt)
+    cache.close()
+    with pytest.raises(ValueError, match=r"was closed before.*first close\(\) returned"):
+        cache.close()
+    with pytest.raises(ValueError, match=r"was closed, and nothing can be read on.*state="):
+        cache.read(prompt)
+
+
 def test_a_stream_is_lazy_and_can_be_left():
     model, prompt = model_of(), tokens(1, 12)
     forwards = Forwards(model)
@@ -368,7 +441,7 @@ def test_a_stream_is_lazy_and_can_be_left():
     assert next(stream, None) is None
 
 
-def test_stop_strings_end_a_stream_too():
+def test_stop_strings_end_a_stream_too(caplog):
     from tokenizers import Tokenizer, decoders, models
     from transformers import PreTrainedTokenizerFast
 
@@ -382,6 +455,16 @@ def test_stop_strings_end_a_stream_too():
     written = model.generate(prompt, max_new_tokens=40, **arguments)[0, 12:].tolist()
     assert written[-1] == last and len(written) <= 15
     assert list(model.stream(prompt, max_new_tokens=40, **arguments)) == written
+    config = GenerationConfig(max_new_tokens=40, stop_strings=[letters[last]])
+    with caplog.at_level("WARNING"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logging.getLogger("transformers"), "propagate", True)
+        model.generation_config.eos_token_id = None
+        assert list(model.stream(prompt, config, tokenizer=tokenizer)) == written
+    assert config.stop_strings == [letters[last]] and "generation_config" not in caplog.text
+    model.generation_config.stop_strings = [letters[last]]
+    assert list(model.stream(prompt, max_new_tokens=40, tokenizer=tokenizer)) == written
+    none = {"max_new_tokens": 40, "stop_strings": None}
+    assert len(list(model.stream(prompt, tokenizer=tokenizer, **none))) == 40
 
 
 def test_disabled_it_is_the_stock_model():

@@ -341,6 +341,62 @@ def test_pieces_are_whole_characters_and_stop_ends_them(monkeypatch):
         session.write(3, stop=["a", ""])
 
 
+def test_in_training_mode_nothing_is_read_written_or_saved(tmp_path):
+    session = session_of()
+    session.read(TEXT)
+    session.write(2)
+    stream = session.stream(5)
+    next(stream)
+    position = session.position
+    (tmp_path / "book.txt").write_text(TEXT)
+    session.model.train()
+    for step in (
+        lambda: session.save(tmp_path / "s"),
+        lambda: session.write(1),
+        lambda: session.stream(1),
+        lambda: session.read("K."),
+        lambda: session.read(tmp_path / "book.txt"),
+        lambda: next(stream),
+    ):
+        with pytest.raises(ValueError, match=r"training mode.*model\.eval\(\) first"):
+            step()
+    assert session.position == position and not (tmp_path / "s").exists()
+    session.model.eval()
+    twin = session_of()
+    twin.read(TEXT)
+    twin.write(position - len(TEXT.encode()))
+    assert session.write(20) == twin.write(20)
+    session.save(tmp_path / "s")
+    Session.load(tmp_path / "s", session.model, session.encoder)
+
+
+def test_bytes_that_are_no_text(tmp_path, readings):
+    path = tmp_path / "other"
+    path.write_bytes(b"snow \xff snow")
+    session = session_of()
+    session.read(path)  # a byte encoder reads them as they are
+    assert bytes(readings) == path.read_bytes()
+    other = Session(model_of(vocabulary=720), byte_level())
+    with pytest.raises(ValueError, match="not valid UTF-8"):
+        other.read(path)
+    assert other.read(path, errors="replace") > 5
+    for one in (session, other):
+        for text in (path, "snow"):
+            with pytest.raises(ValueError, match=r'errors=.ignore. .* "strict" .* "replace"'):
+                one.read(text, errors="ignore")
+
+
+def test_names_are_kept_to_be_found_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "bytes").mkdir()
+    model, folder = model_of(), str(tmp_path / "mine")
+    for name, kept in (("mine", folder), ("./mine/", folder), ("org/name", "org/name")):
+        session = Session(model, ByteEncoder(), model_name=name, tokenizer_name=name)
+        assert (session.model_name, session.tokenizer_name) == (kept, kept)
+    assert Session(model, ByteEncoder(), tokenizer_name="bytes").tokenizer_name == "bytes"
+
+
 def test_a_session_of_gpt2_small_stays_under_64_kilobytes(tmp_path):
     shape = {"n_embd": 768, "n_head": 12, "n_layer": 1, "n_positions": 1024}
     model = attach(build("gpt2", vocab_size=256, **shape), window=300, insert_layer=1)
@@ -388,4 +444,17 @@ def test_refusals(tmp_path):
         Session(build("gpt2"), ByteEncoder())
     with pytest.raises(FileNotFoundError, match="does not exist"):
         session.save(tmp_path / "missing" / "s")
+    for folder in (tmp_path, "", "."):
+        with pytest.raises(IsADirectoryError, match=r"it is a folder; give the name of a file\.$"):
+            session.save(folder)
+    for seed in (1.5, "1", None, 2**63):
+        with pytest.raises(ValueError, match=r"seed=.* must be a whole number"):
+            Session(model, ByteEncoder(), seed=seed)
+    for number in (2.5, "2", None):
+        with pytest.raises(ValueError, match="is no number of tokens: say how many"):
+            session.write(number)
+    for stop in ([3], 3, None, b"x"):
+        with pytest.raises(TypeError, match=r"stop=.* is no text to stop behind: give a str"):
+            session.write(2, stop=stop)
+    assert session.position == 2
     assert holdover.Session is Session

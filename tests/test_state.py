@@ -139,6 +139,9 @@ def test_damaged_and_foreign_files_are_refused(state, tmp_path):
         holdover.State.load(tmp_path / "missing")
     with pytest.raises(FileNotFoundError, match="does not exist"):
         state.save(tmp_path / "missing" / "book.state")
+    for folder in (tmp_path, ""):
+        with pytest.raises(IsADirectoryError, match=r"Cannot write .*: it is a folder; give"):
+            state.save(folder)
 
 
 def test_the_header_says_whose_state_it_is(state, tmp_path):

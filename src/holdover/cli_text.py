@@ -18,22 +18,19 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from .attach import model_folder
+from .attach import RecurrentModel, model_folder
 from .data.encoders import encoder_of
 from .data.files import compression, sha256
 from .data.progress import SECONDS_BETWEEN_LINES, say
 from .evaluate.run import open_to_read
 from .generate import Session, read_session
-from .generate.session import check_exists
-from .generate.session_file import FORMAT, VERSION
-from .generate.session_place import FileRead, Saved
+from .generate.session_about import LEAK, describe, lasting_name
+from .generate.session_checks import check_exists
+from .generate.session_place import FileRead
 from .results import choose_device
 from .train.signals import Signals
 
 SECONDS_BETWEEN_SAVES = 30.0
-LEAK = (
-    "A saved state can leak the text it was made from: treat this file as you would treat the text."
-)
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
@@ -109,7 +106,8 @@ def _add_read(verbs: Verbs) -> None:
         "--errors",
         choices=["strict", "replace"],
         default="strict",
-        help="what to do with bytes that are no UTF-8 (default: strict, say where they are)",
+        help="what to do with bytes that are no UTF-8 (default: strict, say where they are; a model of "
+        "bytes reads them all)",
     )
     verb.set_defaults(run=run_read, verb=verb)
 
@@ -146,6 +144,11 @@ def run_generate(parsed: argparse.Namespace) -> None:
             "--prompt-file, or - for standard input."
         )
     path: Path | None = parsed.session
+    if parsed.no_save and path is None:
+        raise ValueError(
+            "--no-save leaves the file of a session as it is, and there is no session: give --session, "
+            "or leave --no-save out."
+        )
     check_exists(parsed.prompt_file)
     session = open_session(path, parsed, console)
     if parsed.seed is not None:
@@ -232,44 +235,6 @@ def run_info(parsed: argparse.Namespace) -> None:
         print(f"{'read':12} {file['name']}, {come}, {file['tokens']:,} tokens")
 
 
-def describe(saved: Saved) -> dict[str, Any]:
-    """What a session file holds, for whoever has nothing else."""
-    place, owner = saved.place, saved.owner
-    state = {} if place.state is None else place.state.tensors
-    return {
-        "format": f"{FORMAT} {VERSION}",
-        "size": saved.size,
-        "model": {
-            "name": saved.model_name,
-            "type": owner.get("model_type"),
-            "weights": owner.get("weights"),
-            "carry": owner.get("carry"),
-            "window": owner["window"],
-            "overlap": owner["overlap"],
-        },
-        "tokenizer": {"name": saved.tokenizer_name, "fingerprint": saved.tokenizer[:16]},
-        "position": place.position,
-        "windows": saved.windows,
-        "state": {
-            name: f"{'x'.join(map(str, tensor.shape))} {str(tensor.dtype).removeprefix('torch.')}"
-            for name, tensor in state.items()
-        },
-        "open": {
-            "tokens": len(place.open),
-            "not_read_yet": int(place.unread is not None),
-            "bytes_of_a_character": len(place.unfinished),
-        },
-        "sampling": {
-            "temperature": place.sampling.temperature,
-            "top_k": place.sampling.top_k,
-            "top_p": place.sampling.top_p,
-        },
-        "random": f"{place.random.numel()} bytes of torch's generator",
-        "files": [vars(file) for file in place.files],
-        "warning": LEAK,
-    }
-
-
 def open_session(path: Path | None, parsed: argparse.Namespace, console: Console) -> Session:
     """A saved session with its model, or a new one."""
     saved = read_session(path) if path is not None and path.exists() else None
@@ -281,16 +246,33 @@ def open_session(path: Path | None, parsed: argparse.Namespace, console: Console
     if path is not None and path.parent != Path() and not path.parent.is_dir():
         raise FileNotFoundError(f"The folder {path.parent} of the session does not exist.")
     asked = parsed.tokenizer or (saved and saved.tokenizer_name)
-    model = open_to_read(name).eval()
-    torch.nn.Module.to(model, choose_device(parsed.device))
+    model = open_to_read(name) if parsed.model else _own_model(name, path)
+    torch.nn.Module.to(model.eval(), choose_device(parsed.device))
     encoder = encoder_of(model_folder(name), asked)
     if saved is None or path is None:
         if path is not None:
             say(console, f"Beginning a session in {path}. {LEAK}")
         return Session(model, encoder, model_name=name, tokenizer_name=asked)
     session = Session.load(path, model, encoder)
-    session.model_name, session.tokenizer_name = name, asked
+    session.model_name, session.tokenizer_name = lasting_name(name), lasting_name(asked)
     return session
+
+
+def _own_model(name: str, path: Path | None) -> RecurrentModel:
+    """The model that a session names."""
+    gone = ValueError(
+        f"The model of the session {path} is not there ({name}): give --model with the folder or the "
+        "name of the model that it was made with."
+    )
+    # The hub is not asked for what was a folder.
+    if os.path.isabs(name) and not os.path.isdir(name):
+        raise gone
+    try:
+        return open_to_read(name)
+    except ValueError as error:
+        if os.path.isdir(model_folder(name)):
+            raise
+        raise gone from error
 
 
 @contextmanager

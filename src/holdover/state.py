@@ -179,6 +179,8 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Replace the file as a whole or leave it as it was, also when the machine stops half-way."""
     if path.parent != Path() and not path.parent.is_dir():
         raise FileNotFoundError(f"Cannot write {path}: the folder {path.parent} does not exist.")
+    if path.is_dir():
+        raise IsADirectoryError(f"Cannot write {path}: it is a folder; give the name of a file.")
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with open(partial, "wb") as file:

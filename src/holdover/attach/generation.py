@@ -7,6 +7,7 @@
 """
 
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from transformers import (
     StoppingCriteriaList,
     StopStringCriteria,
 )
+from transformers.generation import GenerateBeamDecoderOnlyOutput, GenerateDecoderOnlyOutput
 
 from ..state import State
 from .checks import check_ids
@@ -93,8 +95,9 @@ class Generation(GenerationMixin):
         """Continue texts [B, N] of any length, with the arguments of transformers' own generate.
 
         Returns what it returns: prompt and new ids [B, N + n], or with return_dict_in_generate=True an
-        output whose past_key_values can be closed for the state. state: continue behind it, one row a
-        text. Texts of different lengths are padded on the left, with an attention_mask.
+        output whose past_key_values can be closed for the state (not of beams, nor where a text ended
+        before others). state: continue behind it, one row a text. Texts of different lengths are padded
+        on the left, with an attention_mask.
         """
         given = {
             "generation_config": generation_config,
@@ -114,7 +117,14 @@ class Generation(GenerationMixin):
         if ids is not None:
             check_ids(ids, None, self.vocabulary)
         cache = WindowCache(self, 1 if ids is None else len(ids), state)
-        return super().generate(inputs, **given, past_key_values=cache)  # pyright: ignore[reportAttributeAccessIssue]
+        output = super().generate(inputs, **given, past_key_values=cache)  # pyright: ignore[reportAttributeAccessIssue]
+        if isinstance(output, GenerateBeamDecoderOnlyOutput):
+            cache.other_rows = "beams are cut and copied while they are read"
+        elif isinstance(output, GenerateDecoderOnlyOutput):
+            new = output.sequences[:, 1 if ids is None else ids.shape[1] :]
+            if self._some_ended(new, generation_config, stopping_criteria, arguments):
+                cache.other_rows = "a text ended before others, and the padding behind it was read"
+        return output
 
     def stream(
         self,
@@ -139,10 +149,17 @@ class Generation(GenerationMixin):
             if arguments.pop(name, None) is not None:
                 raise ValueError(f"stream is a loop of its own and takes no {name}: use generate.")
         tokenizer = arguments.pop("tokenizer", None)
-        if tokenizer is not None and arguments.get("stop_strings") is not None:
+        words = self._asked("stop_strings", generation_config, arguments)
+        if tokenizer is not None and words is not None:
             # transformers hands no tokenizer on to loops that are not its own.
-            stops = StopStringCriteria(tokenizer, arguments.pop("stop_strings"))
+            stops = StopStringCriteria(tokenizer, words)
             stopping_criteria = StoppingCriteriaList([*(stopping_criteria or []), stops])
+            arguments.pop("stop_strings", None)
+            if generation_config is not None:
+                generation_config = deepcopy(generation_config)
+                generation_config.stop_strings = None
+            if self.generation_config.stop_strings is not None:
+                arguments["stop_strings"] = None
         return self.generate(
             inputs,
             generation_config,
@@ -168,6 +185,36 @@ class Generation(GenerationMixin):
             "attention_mask": None if seen else attention_mask,
             "past_key_values": past_key_values,
         }
+
+    def _asked(self, name: str, config: GenerationConfig | None, arguments: dict[str, Any]) -> Any:
+        """A setting as transformers finds it: an argument, else of the config, else the model's own."""
+        if name in arguments:
+            return arguments[name]
+        value = getattr(config, name, None)
+        return getattr(self.generation_config, name, None) if value is None else value
+
+    def _some_ended(
+        self,
+        new: Tensor,
+        config: GenerationConfig | None,
+        criteria: StoppingCriteriaList | None,
+        arguments: dict[str, Any],
+    ) -> bool:
+        """Whether rows of the new ids [B, n] may have ended before the last column."""
+        eos, pad = (
+            self._asked(name, config, arguments) for name in ("eos_token_id", "pad_token_id")
+        )
+        ends = [] if eos is None else torch.as_tensor(eos).flatten().tolist()
+        own = [criterion for criterion in criteria or [] if hasattr(criterion, "eos_token_id")]
+        if len(new) == 1 or not (ends or own):
+            # One text ends last; and without an end token, all are written on until all have ended.
+            return False
+        ended = bool(torch.isin(new[:, :-1], torch.tensor(ends).to(new)).any())
+        if criteria or self._asked("stop_strings", config, arguments) is not None:
+            # Where these ended a text cannot be known, but there is padding behind it.
+            filler = ends[0] if pad is None else int(pad)
+            ended = ended or bool((new[:, -1] == filler).any())
+        return ended
 
     def _check_writing(self, config: GenerationConfig | None, arguments: dict[str, Any]) -> None:
         if not self.can_generate():

@@ -47,6 +47,8 @@ class WindowCache(Cache):
         self.state = state  # behind which the texts begin
         self.groups: list[Group] = []
         self.columns = 0  # of the batch that were read, padding included
+        self.closed = False
+        self.other_rows: str | None = None  # why the rows are not the texts that were returned
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return self.columns
@@ -71,6 +73,11 @@ class WindowCache(Cache):
     @torch.no_grad()
     def read(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """The prompt [B, n], then tokens [B, 1]; returns the logits behind each row's last [B, 1, V]."""
+        if self.closed:
+            raise ValueError(
+                "This cache was closed, and nothing can be read on in it: give the state that close() "
+                "returned to a next call (state=...)."
+            )
         ids = input_ids.to(self.model.device)
         self.columns += ids.shape[1]
         if self.groups:
@@ -91,7 +98,24 @@ class WindowCache(Cache):
         """The state behind everything that was read; nothing can be read on afterwards.
 
         The last token that generate returns was written, not read: it is where a next call begins.
+        Refused where rows are not the texts that were returned: of beams, and where a text has ended
+        before others and was filled up with padding, which was read too.
         """
+        if self.closed:
+            raise ValueError(
+                "This cache was closed before, and its windows are gone: keep the state that the first "
+                "close() returned."
+            )
+        if not self.groups:
+            raise ValueError(
+                "Nothing was read yet, so there is no state: close the cache afterwards."
+            )
+        if self.other_rows is not None:
+            raise ValueError(
+                f"There is no state of what was returned: {self.other_rows}; read the texts again with "
+                "model(sequences, attention_mask=...).state, the padding masked."
+            )
+        self.closed = True
         states = State.concat([group.window.close() for group in self.groups])
         rows = torch.cat([group.rows for group in self.groups])
         self.groups = []

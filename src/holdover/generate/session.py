@@ -23,6 +23,15 @@ from ..attach import RecurrentModel, check_vocabulary
 from ..data import Document
 from ..data.encoders import encoder_for
 from ..data.files import check_is_text, compression, pieces, sha256
+from .session_about import lasting_name
+from .session_checks import (
+    check_errors,
+    check_exists,
+    check_not_training,
+    checked_seed,
+    checked_stops,
+    checked_tokens,
+)
 from .session_file import printable, read_session, write_session
 from .session_owner import check_fits, fingerprint
 from .session_place import FileRead, Place, Sampling, Saved, layout
@@ -40,7 +49,8 @@ class Session:
     tokenizer: a fast one of transformers, or an encoder of holdover.data. No special tokens are added:
     where a text should begin with one, read it as text. seed: of the session's own random numbers;
     they are saved with it. temperature, top_k, top_p: how tokens are chosen until `write` says
-    otherwise. model_name, tokenizer_name: by which the command line finds them again.
+    otherwise. model_name, tokenizer_name: by which the command line finds them again; folders are kept
+    as absolute paths.
     """
 
     def __init__(
@@ -65,8 +75,8 @@ class Session:
         self.model = model
         self.encoder = encoder_for(tokenizer)
         check_vocabulary(model, self.encoder)
-        self.model_name = model_name
-        self.tokenizer_name = tokenizer_name
+        self.model_name = lasting_name(model_name)
+        self.tokenizer_name = lasting_name(tokenizer_name)
         self._texts = self.encoder.token_texts()
         self._sizes = np.array([len(text) for text in self._texts])
         self._generator = torch.Generator()
@@ -79,12 +89,8 @@ class Session:
     def load(cls, path: str | os.PathLike[str], model: RecurrentModel, tokenizer: Any) -> "Session":
         """Go on where a saved session was: with the tokens that it would have written next."""
         saved = read_session(path)
-        session = cls(
-            model,
-            tokenizer,
-            model_name=saved.model_name,
-            tokenizer_name=saved.tokenizer_name,
-        )
+        session = cls(model, tokenizer)
+        session.model_name, session.tokenizer_name = saved.model_name, saved.tokenizer_name
         check_fits(saved, model, session.encoder, str(path))
         state = saved.place.state
         session._at = replace(saved.place, state=None if state is None else state.to(model.device))
@@ -94,6 +100,8 @@ class Session:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all of it to one file, atomically. It can leak the text: treat it as the text."""
+        # Weights in training have no fingerprint: a file without one could never be loaded.
+        check_not_training(self.model)
         # A name that cannot be printed is asked for again: a file with one would be refused.
         tokenizer, model = (
             name if name is None or name.isprintable() else None
@@ -128,9 +136,7 @@ class Session:
 
     def reseed(self, seed: int) -> None:
         """Begin another row of random numbers."""
-        if not 0 <= seed < 2**63:
-            raise ValueError(f"seed={seed} must be a whole number from 0 to 2**63 - 1.")
-        self._generator.manual_seed(seed)
+        self._generator.manual_seed(checked_seed(seed))
         self._at = replace(self._at, random=self._generator.get_state())
 
     def read(self, text: str | Path, *, errors: str = "strict") -> int:
@@ -138,7 +144,9 @@ class Session:
 
         A text is read whole or not at all; for a file see `read_on`. errors: "strict" refuses bytes
         that are no UTF-8 and says where they are, "replace" goes on with the replacement character.
+        With a byte encoder both read every byte as it is; "strict" still refuses what looks binary.
         """
+        check_errors(errors)
         before = self.position
         if isinstance(text, Path):
             for _ in self.read_on(text, errors=errors):
@@ -158,6 +166,8 @@ class Session:
         A file of which only a part was read is continued, also in another process; one that was read
         to its end is read once more. Compressed files (.gz, .xz) are read as what they hold.
         """
+        check_errors(errors)
+        check_not_training(self.model)
         file = self.begun(path)
         if errors == "strict":
             check_is_text(path, file.name)
@@ -220,13 +230,10 @@ class Session:
         top_p is kept for later writing; top_k=0 and top_p=1 take a limit away. stop: texts behind whose
         first occurrence writing ends; they are part of the text, as is the rest of their last token.
         """
-        if tokens < 0:
-            raise ValueError(f"{tokens} is no number of tokens: say how many to write.")
+        tokens, stops = checked_tokens(tokens), checked_stops(stop)
+        check_not_training(self.model)
         if self.position == 0:
             raise ValueError("There is nothing to continue: read at least one token first.")
-        stops = (stop,) if isinstance(stop, str) else tuple(stop)
-        if not all(stops):
-            raise ValueError("stop holds an empty text, which would end writing at once.")
         return self._stream(tokens, self.sampling.changed(temperature, top_k, top_p), stops)
 
     @cached_property
@@ -337,9 +344,3 @@ class Session:
             self._writer = None
             self._generator.set_state(self._at.random)
             raise
-
-
-def check_exists(path: Path | None) -> None:
-    """Refuse a text file that is not there, before anything is done for it."""
-    if path is not None and not path.is_file():
-        raise FileNotFoundError(f"There is no text file at {path}.")

@@ -24,6 +24,7 @@ from ..attach import RecurrentModel
 from ..attach.checks import check_state
 from ..attach.open_window import OpenWindow
 from ..state import NO_TOKEN, State
+from .session_checks import check_not_training
 
 
 def stream(
@@ -100,11 +101,7 @@ class Writer:
     ) -> None:
         # A window that is thrown away: models that cannot write refuse to open one.
         model.open_window()
-        if model.training:
-            raise ValueError(
-                "The model is in training mode, where dropout would change what it writes: call "
-                "model.eval() first."
-            )
+        check_not_training(model)
         if state is not None:
             check_state(state, 1, model.device, model.dtype, model.owner())
         self.model = model
@@ -124,11 +121,13 @@ class Writer:
             )
         if input_ids.shape[1] == 0:
             raise ValueError("There is nothing to continue: give the text at least one token.")
+        check_not_training(self.model)
         self._catch_up()
         self._read(input_ids.to(self.model.device))
 
     def next_token(self) -> int:
         """Choose the token behind everything that was read and written."""
+        check_not_training(self.model)
         self._catch_up()
         if self.logits is None:
             raise ValueError("There is nothing to continue: read at least one token first.")
