@@ -331,7 +331,7 @@ def test_gradients_reach_every_added_parameter_and_no_frozen_one(name, options):
 CARRYING = [
     p
     for p in GRID
-    if p.values[0] in ("gpt2", "llama", "bert", "xlnet")
+    if p.values[0] in ("gpt2", "llama", "bert", "xlnet", "holdover_xl")
     and carries(p.values[1])
     and p.values[1].get("lower_layers") != "batched"
 ]

@@ -6,7 +6,7 @@ import torch
 import transformers
 
 import holdover
-from holdover.backbones import BACKBONES, head_classes
+from holdover.backbones import BACKBONES, class_named, head_classes
 
 VOCABULARY = 61
 WIDTH = 32
@@ -71,6 +71,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "sep_token_id": 4,
     },
     "xlnet": {"d_model": WIDTH, "n_layer": LAYERS, "n_head": 4, "d_inner": 40},
+    "holdover_xl": {
+        "d_model": WIDTH,
+        "n_layer": LAYERS,
+        "n_head": 4,
+        "d_head": 6,
+        "d_inner": 40,
+    },
 }
 
 DECODERS = [name for name, row in BACKBONES.items() if row.causal]
@@ -86,7 +93,7 @@ def build(name: str, task: str | None = None, seed: int = 0, **changes: Any) -> 
     row = BACKBONES[name]
     values = {"vocab_size": VOCABULARY, **SPECIAL, **CONFIGS[name], **changes}
     config = transformers.AutoConfig.for_model(name, **values)
-    cls = getattr(transformers, head_classes(name, row)[task or LANGUAGE_MODEL[name]])
+    cls = class_named(head_classes(name, row)[task or LANGUAGE_MODEL[name]])
     torch.manual_seed(seed)
     model = cls(config).eval()
     for parameter in model.parameters():

@@ -36,8 +36,8 @@ class RecurrenceConfig:
     overlap: int = 0
     """Tokens of a window that the next one reads again (o)."""
     carry: str = "pooled"
-    """A name in CARRIES: pooled summary vectors, memory tokens, the backbone's own memory (XLNet), or
-    none."""
+    """A name in CARRIES: pooled summary vectors, memory tokens, the backbone's own memory (XLNet,
+    Transformer-XL), or none."""
     slots: int = 1
     """Vectors in the state (with carry="tokens": read positions, and as many write positions)."""
     insert_layer: int | Literal["all"] = 2

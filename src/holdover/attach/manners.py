@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..config import RecurrenceConfig
 from ..mechanisms import Carry
 from ..state import State
-from .checks import check_fit
+from .checks import check_carry, check_fit
 
 # Values of each weight that enter the fingerprint of a model.
 FINGERPRINT = 65536
@@ -54,8 +54,14 @@ class Manners:
             self.enabled = before
 
     @contextmanager
-    def reading(self, *, window: int | None = None, overlap: int | None = None) -> Iterator[None]:
-        """Inside, windows are cut otherwise than the model was made for.
+    def reading(
+        self,
+        *,
+        window: int | None = None,
+        overlap: int | None = None,
+        memory_length: int | None = None,
+    ) -> Iterator[None]:
+        """Inside, windows are cut otherwise than the model was made for, or remembered for longer.
 
         At an overlap that it was not trained with, a pooled state leaves out the positions that the
         next window reads again, as one trained without overlap has never seen them.
@@ -64,7 +70,13 @@ class Manners:
         changed = before.replace(
             window=before.window if window is None else window,
             overlap=before.overlap if overlap is None else overlap,
+            memory_length=before.memory_length if memory_length is None else memory_length,
         )
+        if "memory_length" in self.recurrence.uses and changed.memory_length is None:
+            # Shorter windows do not make a shorter memory of one that was not asked to be.
+            kept = None if changed.window == before.window else before.window
+            changed = changed.replace(memory_length=kept)
+        check_carry(changed)
         if changed.overlap != before.overlap and "pool_positions" in self.recurrence.uses:
             changed = changed.replace(pool_positions="non_overlap")
         check_fit(changed, self.backbone, self.row, len(self.seams.layers), self.recurrence)

@@ -37,6 +37,7 @@ class OpenWindow:
         self.length = 0  # tokens in the window, those of the overlap included
         self.cache = DynamicCache()
         self.mixtures: list[Tensor] = []
+        self.layer_inputs: list[list[Tensor]] = []  # of each piece
         self.read: list[Tensor] = []
         if state is not None:
             check_state(state, batch, device, model.dtype, model.owner())
@@ -74,6 +75,8 @@ class OpenWindow:
         assert self.trace.finished
         if self.trace.partial is not None:
             self.mixtures.append(self.trace.partial)
+        if self.trace.layer_inputs is not None:
+            self.layer_inputs.append(self.trace.layer_inputs)
         self.read.append(input_ids)
         self.length += input_ids.shape[1]
         if prefix is None or last_only:
@@ -86,6 +89,7 @@ class OpenWindow:
         # In one piece from now on: every taking then costs one copy, however many pieces were read.
         self.read = [torch.cat(self.read, 1)[index]] if self.read else []
         self.mixtures = [torch.cat(self.mixtures, 1)[index]] if self.mixtures else []
+        self.layer_inputs = [[inputs[index] for inputs in piece] for piece in self._one_piece()]
         self.before = None if self.before is None else self.before.rows(index)
         carried, present, taken = self.trace.carried, self.trace.present, self.reading
         self.trace = replace(
@@ -99,6 +103,8 @@ class OpenWindow:
             rows=_rows(taken.rows, index),
             prefix=_rows(taken.prefix, index),
             suffix=_rows(taken.suffix, index),
+            memory=None if taken.memory is None else [older[index] for older in taken.memory],
+            filled=_rows(taken.filled, index),
             visible=_rows(taken.visible, index),
         )
 
@@ -111,6 +117,7 @@ class OpenWindow:
         ids = torch.cat(self.read, 1)
         trace.tokens, trace.length, trace.pieces = ids.shape[1], model._pooled(ids.shape[1]), True
         trace.partial = torch.cat(self.mixtures, 1) if self.mixtures else None
+        trace.layer_inputs = next(iter(self._one_piece()), None)
         if self.reading.suffix is not None:
             inputs = {"inputs_embeds": self.reading.suffix.to(model.dtype)}
             last = self._call(model.backbone.base_model, ids, inputs).last_hidden_state
@@ -119,6 +126,12 @@ class OpenWindow:
         if model.settings.overlap:
             tail = last_tokens(ids, model.settings.overlap, 0, None, None)
         return State(model.recurrence.write(trace), None, tail, model.owner())
+
+    def _one_piece(self) -> list[list[Tensor]]:
+        """The layers' inputs as of a window read at once; nothing where no one asks for them."""
+        if not self.layer_inputs:
+            return []
+        return [[torch.cat(pieces, 1) for pieces in zip(*self.layer_inputs, strict=True)]]
 
     def _read_tail(self, tail: Tensor) -> None:
         known = (tail != NO_TOKEN).all(0)

@@ -10,14 +10,13 @@ import tempfile
 from pathlib import Path
 from typing import Any, ClassVar
 
-import transformers
 from huggingface_hub import HfApi
 from safetensors.torch import load_file
 from safetensors.torch import save as to_safetensors
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import cached_file
 
-from ..backbones import is_attached
+from ..backbones import class_named, is_attached
 from ..state import write_atomically
 
 ADDED_CONFIG = "holdover_config.json"
@@ -61,7 +60,7 @@ AutoConfig.register(RecurrentModelConfig.model_type, RecurrentModelConfig, exist
 
 def build_backbone(config: RecurrentModelConfig) -> PreTrainedModel:
     """A stock model of the right class; its weights are loaded into it afterwards."""
-    model = getattr(transformers, config.architecture)(config.backbone)
+    model = class_named(config.architecture)(config.backbone)
     return inject_adapter(model, config.adapter)
 
 
@@ -169,7 +168,7 @@ class Saving:
             if base is None and not Path(name).exists() and about["revision"] is not None:
                 kwargs.setdefault("revision", about["revision"])
             try:
-                base = getattr(transformers, about["architecture"]).from_pretrained(name, **kwargs)
+                base = class_named(about["architecture"]).from_pretrained(name, **kwargs)
             except OSError as error:
                 raise OSError(
                     f"The base model {name} of these added weights could not be loaded ({error}): "

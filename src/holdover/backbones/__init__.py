@@ -1,6 +1,6 @@
 """Pretrained Hugging Face models: the only folder that knows transformers' internals."""
 
-from .heads import Task, head_classes, task_of
+from .heads import Task, class_named, head_classes, task_of
 from .rows import BACKBONES, Row, row_of
 from .seams import Seams, is_attached, linear_head
 
@@ -9,6 +9,7 @@ __all__ = [
     "Row",
     "Seams",
     "Task",
+    "class_named",
     "head_classes",
     "is_attached",
     "linear_head",

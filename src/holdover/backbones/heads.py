@@ -2,8 +2,10 @@
 
 from typing import Any, Literal
 
+import transformers
 from transformers.models.auto import modeling_auto as auto
 
+from ..models import MODELS
 from .rows import Row
 
 Task = Literal[
@@ -26,14 +28,22 @@ _CLASS_NAMES: dict[Task, Any] = {
 
 
 def head_classes(model_type: str, row: Row) -> dict[Task, str]:
-    """Class name of each head an architecture has in transformers and holdover can run."""
+    """Class name of each head an architecture has in transformers (or here) and holdover can run."""
     left_out = "masked-lm" if row.causal or model_type == "xlnet" else "causal-lm"
     found: dict[Task, str] = {}
     for task, names in _CLASS_NAMES.items():
         name = names.get(model_type)
         if name is not None and task != left_out:
             found[task] = name[0] if isinstance(name, (tuple, list)) else name
+    for task, cls in MODELS.get(model_type, {}).items():
+        found[task] = cls.__name__
     return found
+
+
+def class_named(name: str) -> Any:
+    """A model's class: one of transformers, or of our own."""
+    own = {cls.__name__: cls for heads in MODELS.values() for cls in heads.values()}
+    return own[name] if name in own else getattr(transformers, name)
 
 
 def task_of(model: Any, row: Row) -> Task:

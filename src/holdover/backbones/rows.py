@@ -13,6 +13,7 @@ from typing import Any
 from .attention import AttentionSeam
 from .gpt_neo import GPTNeoAttentionSeam
 from .mpnet import MPNetAttentionSeam
+from .transformer_xl import TransformerXLAttentionSeam, TransformerXLSeams
 from .xlnet import XLNetAttentionSeam, XLNetSeams
 
 
@@ -103,6 +104,14 @@ BACKBONES: dict[str, Row] = {
         attention_seam=XLNetAttentionSeam,
         seams=XLNetSeams,
         layer_returns_tuple=True,
+        positions=lambda config: None,
+        takes_memory=True,
+    ),
+    "holdover_xl": Row(
+        layers="layers",
+        attention="attention",
+        attention_seam=TransformerXLAttentionSeam,
+        seams=TransformerXLSeams,
         positions=lambda config: None,
         takes_memory=True,
     ),

@@ -23,6 +23,9 @@ class EvalOptions(TextOptions):
     """Tokens a window holds; none takes what the model was trained with (stock models: 300)."""
     overlap: tuple[int, ...] = ()
     """Overlaps, one row of the table each, as in 0,5,10,30,50; none takes the trained one."""
+    memory_length: int | None = None
+    """Positions that models with a memory of their own keep (recurrence memory: XLNet, Transformer-XL);
+    none keeps what they were trained with."""
     carry: int | Literal["document"] = "document"
     """How far the state goes: through whole documents, or reset after so many windows."""
     rows: int = 16
@@ -66,7 +69,14 @@ class EvalOptions(TextOptions):
             if not getattr(self, name):
                 raise ValueError(f"Say which {name}: for example --{name} {hint}.")
         least = {"window": 1, "rows": 1, "document_tokens": 2, "documents": 1, "classes": 2}
-        least |= {"timed_windows": 1, "history": 1, "diagnose_windows": 2, "draws": 100, "seed": 0}
+        least |= {
+            "memory_length": 1,
+            "timed_windows": 1,
+            "history": 1,
+            "diagnose_windows": 2,
+            "draws": 100,
+            "seed": 0,
+        }
         for name, value in least.items():
             given = getattr(self, name)
             if given is not None and given < value:

@@ -65,7 +65,7 @@ def measure(options: EvalOptions, console: Console) -> dict[str, Any]:
     overlaps = options.overlap or (trained.overlap,)
     for overlap in overlaps:
         # What does not fit is said before hours are spent on what does.
-        with model.reading(window=window, overlap=overlap):
+        with model.reading(window=window, overlap=overlap, memory_length=options.memory_length):
             pass
     tokens = _read(options, encoder, run, window, console)
     model.eval()
@@ -195,7 +195,10 @@ def _row(
     reset_every = None if options.carry == "document" else options.carry
     recurrent = trained.carry != "none"
     autocast = torch.autocast(device.type, torch.bfloat16) if options.bf16 else nullcontext()
-    with model.reading(window=window, overlap=overlap), autocast:
+    with (
+        model.reading(window=window, overlap=overlap, memory_length=options.memory_length),
+        autocast,
+    ):
         stretches = stretches_to_score(tokens, model.settings, reset_every)
         drawn, kept = [], None
         if recurrent and options.diagnose_state:
@@ -219,6 +222,7 @@ def _row(
         row = {
             "window": window,
             "overlap": overlap,
+            "memory_length": model.settings.memory_length,
             "note": _note(trained, window, overlap),
             "carried_through": "nothing" if not recurrent else options.carry,
             "windows": scores.windows,

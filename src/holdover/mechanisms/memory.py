@@ -1,23 +1,23 @@
 """Segment memory: the last M inputs of every layer, attended to by the backbone's own memory.
 
-For backbones that take such a memory themselves (XLNet's `mems`). Unlike the stock caching, the
-memory is cut per row behind its last token, and carries gradients until the horizon cuts it.
+For backbones that take such a memory themselves (XLNet's `mems`, Transformer-XL). Unlike stock caching,
+the memory is cut per row behind its last token, and carries gradients until the horizon cuts it.
 """
 
 import torch
 from torch import Tensor
 
-from ..config import RecurrenceConfig
-from .carry import Carry, Reading, Shape, Tensors, Trace
+from .carry import Carry, Reading, Tensors, Trace
 
 
 class MemoryCarry(Carry):
     needs_layer_inputs = True
     uses = frozenset({"memory_length"})
 
-    def __init__(self, config: RecurrenceConfig, shape: Shape) -> None:
-        super().__init__(config, shape)
-        self.length = config.memory_length or config.window
+    @property
+    def length(self) -> int:
+        """M, asked anew each time: a model can be read with another memory than it was made with."""
+        return self.settings.memory_length or self.settings.window
 
     def read(self, tensors: Tensors | None, present: Tensor | None, batch: int) -> Reading:
         if tensors is None:
@@ -43,8 +43,13 @@ class MemoryCarry(Carry):
                 older = trace.carried[f"layer.{layer}"]
             else:
                 older = inputs.new_zeros(trace.batch, self.length, inputs.shape[-1])
-            both = torch.cat([older, inputs], 1)
-            # The M positions that end with the row's last token.
-            index = tokens[:, None] + torch.arange(self.length, device=first.device)
-            kept[f"layer.{layer}"] = both.gather(1, index[..., None].expand(-1, -1, both.shape[-1]))
+            kept[f"layer.{layer}"] = self._last(older, inputs, trace.tokens)
         return kept
+
+    def _last(self, older: Tensor, inputs: Tensor, tokens: int | Tensor) -> Tensor:
+        """[B, M, k] of older [B, M, k] and inputs [B, T, k] what ends with each row's last token."""
+        if isinstance(tokens, int):
+            return torch.cat([older[:, tokens:], inputs[:, -self.length :]], 1)
+        both = torch.cat([older, inputs], 1)
+        index = tokens[:, None] + torch.arange(self.length, device=both.device)
+        return both.gather(1, index[..., None].expand(-1, -1, both.shape[-1]))

@@ -5,6 +5,8 @@ they are the read positions' embeddings of the next window. (The recurrent memor
 with a map between the two so that the widths and scales of outputs and embeddings may differ.)
 """
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -38,9 +40,12 @@ class TokenCarry(Carry):
         for layer in self.map:
             if isinstance(layer, nn.Linear):
                 layer.reset_parameters()
-        with torch.no_grad():
-            for parameter in self.map[-1].parameters():
-                parameter.mul_(FIRST_MAP_SCALE)
+        last = self.map[-1]
+        assert isinstance(last, nn.Linear)
+        bound = FIRST_MAP_SCALE / math.sqrt(last.in_features)
+        # Drawn, not scaled: transformers keeps weights that it has loaded from being drawn again.
+        nn.init.uniform_(last.weight, -bound, bound)
+        nn.init.uniform_(last.bias, -bound, bound)
 
     def read(self, tensors: Tensors | None, present: Tensor | None, batch: int) -> Reading:
         suffix = self.write_embeddings.expand(batch, -1, -1)

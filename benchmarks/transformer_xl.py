@@ -1,0 +1,193 @@
+"""Tokens a second of training Transformer-XL: fused attention against the original's two matrices.
+
+    python benchmarks/transformer_xl.py --output results/transformer_xl
+
+Every case trains the 12 layers of the original (random weights, 204 symbols) on windows of 512 behind a
+memory of 512, carried from window to window and detached, as `holdover train --windows 1` does:
+ two-matrix   scores by content and by position as two matrices, padded, reshaped, added, masked and
+              put through a softmax one after the other, as in the original code
+ fused        holdover.models: the scores by position as a bias of one fused call
+and each once more compiled. A case is measured only after its loss and gradients were compared with
+those of the two matrices in float32, uncompiled.
+"""
+
+import argparse
+import gc
+import math
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import holdover
+from holdover.models import TransformerXLConfig, TransformerXLForCausalLM
+from holdover.models.transformer_xl import Places, RelativeAttention
+from holdover.results import device_name, provenance, write_record
+
+CASES = ("two-matrix", "two-matrix-compiled", "fused", "fused-compiled")
+# By how much a gradient may differ from the float32 one, as a share of its size.
+AGREES = {torch.float32: 1e-4, torch.bfloat16: 0.05}
+
+
+class TwoMatrixAttention(RelativeAttention):
+    """The formula of the original, with its `_rel_shift`."""
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        places: Places,
+        memory: Tensor | None = None,
+        past_key_values: Any = None,
+    ) -> Tensor:
+        both = hidden_states if memory is None else torch.cat([memory, hidden_states], 1)
+        keys = both.shape[1]
+        query = self._heads(self.query(hidden_states))
+        key, value = (self._heads(part) for part in self.key_value(both).chunk(2, -1))
+        # The columns of the original: distances keys - 1 ... 0.
+        place = self._heads(self.position(places.columns[1 : keys + 1]))
+        by_content = torch.einsum("bind,bjnd->bnij", query + places.content_bias, key)
+        by_position = torch.einsum("bind,jnd->bnij", query + places.position_bias, place)
+        scores = (by_content + rel_shift(by_position)) * self.scale
+        scores = scores.float().masked_fill(places.hidden, -math.inf)
+        weights = scores.softmax(-1).type_as(value)
+        weights = nn.functional.dropout(weights, self.attend.dropout, self.training)
+        read = torch.einsum("bnij,bjnd->bind", weights, value)
+        return self.output(read.reshape(*read.shape[:2], -1))
+
+
+def rel_shift(scores: Tensor) -> Tensor:
+    """Pad a column of zeros, reshape, drop the first row."""
+    rows, columns = scores.shape[-2:]
+    padded = nn.functional.pad(scores, (1, 0)).reshape(*scores.shape[:-2], columns + 1, rows)
+    return padded[..., 1:, :].reshape(scores.shape)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--cases", nargs="+", default=CASES, choices=CASES)
+    parser.add_argument("--rows", type=int, default=22)
+    parser.add_argument("--window", type=int, default=512)
+    parser.add_argument("--memory", type=int, default=512)
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--output", type=Path, required=True)
+    options = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    precision = torch.bfloat16 if device.type == "cuda" else torch.float32
+    exact = first_step(build("two-matrix", options, device), options, torch.float32)
+    for case in options.cases:
+        torch._dynamo.reset()
+        model = build(case, options, device)
+        differs = compare(first_step(model, options, precision), exact, AGREES[precision])
+        found = measure(model, options, precision)
+        record = {
+            "benchmark": "transformer_xl",
+            "case": case,
+            "model": f"Transformer-XL, {options.layers} layers x 512, 8 heads x 64, random weights",
+            "rows": options.rows,
+            "window": options.window,
+            "memory": options.memory,
+            "dtype": str(precision).removeprefix("torch."),
+            "dropout": 0.1,
+            "gradients_minus_two_matrix_fp32": differs,
+            **found,
+            "device": device_name(),
+            "provenance": provenance(),
+        }
+        write_record(options.output / f"{case}.json", record)
+        print(
+            f"{case:20} {found['tokens_per_second']:12,.0f} tokens/s "
+            f"{found['peak_bytes'] / 2**30:7.2f} GiB  gradients differ by {differs:.1e}",
+            flush=True,
+        )
+        del model
+        gc.collect()
+
+
+def build(case: str, options: argparse.Namespace, device: torch.device) -> holdover.RecurrentModel:
+    torch.manual_seed(0)
+    base = TransformerXLForCausalLM(TransformerXLConfig(n_layer=options.layers)).to(device)
+    if case.startswith("two-matrix"):
+        for layer in base.transformer.layers:
+            layer.attention.__class__ = TwoMatrixAttention
+    recurrence = holdover.RecurrenceConfig(
+        carry="memory", window=options.window, memory_length=options.memory, detach_state=True
+    )
+    model = holdover.add_recurrence(base, recurrence)
+    if case.endswith("compiled"):
+        model.compile_step()
+    return model
+
+
+def windows(options: argparse.Namespace, count: int, device: torch.device) -> list[holdover.Window]:
+    generator = torch.Generator().manual_seed(1)
+    shape = (count, options.rows, options.window + 1)
+    ids = torch.randint(204, shape, generator=generator).to(device)
+    return [holdover.Window(part[:, :-1], targets=part[:, 1:]) for part in ids]
+
+
+def step(
+    model: Any, window: holdover.Window, state: Any, precision: torch.dtype
+) -> tuple[Tensor, Any]:
+    """Forward and backward of one window; its loss, and what it hands on."""
+    device = window.input_ids.device.type
+    with torch.autocast(device, precision, enabled=precision != torch.float32):
+        out = model(windows=[window], state=state)
+    out.loss.backward()
+    return out.loss.detach(), out.state
+
+
+def first_step(
+    model: Any, options: argparse.Namespace, precision: torch.dtype
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss and gradients of a window behind a full memory, without dropout."""
+    model.eval()
+    first, second, *_ = windows(options, 2, model.device)
+    with torch.no_grad():
+        _, state = model.step(first)
+    loss, _ = step(model, second, state, precision)
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
+    model.zero_grad()
+    return loss, gradients
+
+
+def compare(found: Any, exact: Any, limit: float) -> float:
+    """The largest difference of a gradient, as a share of its size; stops at one that is too large."""
+    worst = max(
+        float((gradient - exact[1][name]).norm() / exact[1][name].norm().clamp(min=1e-12))
+        for name, gradient in found[1].items()
+    )
+    if worst > limit or abs(float(found[0] - exact[0])) > limit:
+        raise SystemExit(f"The step is wrong: a gradient differs by {worst:.3f} of its size.")
+    return worst
+
+
+def measure(model: Any, options: argparse.Namespace, precision: torch.dtype) -> dict[str, Any]:
+    model.train()
+    cuda = model.device.type == "cuda"
+    seconds, state = [], None
+    for number, window in enumerate(windows(options, options.repeats + 3, model.device)):
+        if number == 3 and cuda:
+            torch.cuda.reset_peak_memory_stats()
+        start = time.perf_counter()
+        _, state = step(model, window, state, precision)
+        model.zero_grad()
+        if cuda:
+            torch.cuda.synchronize()
+        # The first has no memory; the next two compile.
+        if number >= 3:
+            seconds.append(time.perf_counter() - start)
+    return {
+        "tokens_per_second": options.rows * options.window / statistics.median(seconds),
+        "seconds": seconds,
+        "peak_bytes": torch.cuda.max_memory_allocated() if cuda else 0,
+    }
+
+
+if __name__ == "__main__":
+    main()
