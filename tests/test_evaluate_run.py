@@ -47,6 +47,7 @@ def test_the_record(record, place):
     fields |= {"perplexity_per_byte", "bits_per_byte", "bits_per_character", "intervals", "units"}
     fields |= {"interval_over", "loss_by_position", "flops_per_token", "tokens_per_second"}
     fields |= {"rows_side_by_side", "held_fixed", "peak_memory", "next_token", "state", "per_unit"}
+    fields |= {"memory_length", "collapse"}
     assert [row["overlap"] for row in made["rows"]] == [0, 4]
     for row in made["rows"]:
         assert set(row) == fields and row["carried_through"] == "document"

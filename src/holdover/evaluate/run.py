@@ -27,6 +27,7 @@ from ..data.tokens import Encoder, Tokens
 from ..data.walk import windows_of
 from ..results import choose_device, make_folder, provenance, write_record
 from ..settings import as_dict
+from .collapse import check_collapse
 from .cost import PeakMemory, counted_flops, flops_per_token, printed_flops
 from .diagnose import KeptStates, diagnose, drawn_windows
 from .measures import ClassMeasures, mean_by_position, perplexities, text_counts
@@ -237,6 +238,9 @@ def _row(
         }
         if measures is not None:
             row["next_token"] = measures.result(scores)
+        collapse = check_collapse(model, tokens, scores.mean(), device)
+        if collapse is not None:
+            row["collapse"] = collapse
         if kept is not None and len(drawn) > 1:
             row["state"] = diagnose(
                 model,

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from . import plots
+from .collapse import collapse_sentence
 
 SECONDS_BETWEEN_LINES = 10.0
 # Intervals over fewer units say little.
@@ -53,6 +54,10 @@ def show(record: Mapping[str, Any], console: Console) -> None:
     for row in record["rows"]:
         if row["note"]:
             console.print(f"overlap {row['overlap']}: {row['note']}.", highlight=False)
+    for row in record["rows"]:
+        if row.get("collapse", {}).get("collapsed"):
+            told = f"overlap {row['overlap']}: {collapse_sentence(row['collapse'])}"
+            console.print(told, style="bold red", highlight=False)
     for row in record["rows"]:
         if row.get("state"):
             console.print(

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..data.prefetch import prefetch
 from ..data.tokens import Tokens
 from ..data.walk import Batch, Walk, forgetting, training_rows
+from ..evaluate.collapse import check_collapse, collapse_sentence
 from ..evaluate.score import score
 from ..state import State
 from .options import TrainOptions
@@ -65,3 +66,7 @@ class LanguageModelling:
         )
         loss = scores.mean()
         return {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+
+    def alarm(self, model: Any, found: dict[str, float]) -> str | None:
+        collapse = check_collapse(model, self.validation, found["loss"], self.device)
+        return collapse_sentence(collapse) if collapse and collapse["collapsed"] else None

@@ -67,6 +67,10 @@ class Task(Protocol):
         """Measures on held-out data; `loss` decides which checkpoint is best."""
         ...
 
+    def alarm(self, model: Any, found: dict[str, float]) -> str | None:
+        """What is plainly wrong with a model that is past its warm-up and validates so, if anything."""
+        ...
+
 
 @dataclass
 class Reached:
@@ -280,6 +284,11 @@ class Loop:
         self.accelerator.log(values, step=reached.step)
         mark = "  (best so far)" if better and reached.step else ""
         self.display.say(f"validation at step {reached.step:,}: {metrics_line(found)}{mark}")
+        if reached.step > self.options.warm_up:
+            alarm = self.task.alarm(self._own_model(), found)
+            if alarm is not None:
+                self.log.write(step=reached.step, tokens=reached.tokens, alarm=alarm)
+                self.display.say(alarm)
 
     def _save(self) -> Path:
         self._settle()
