@@ -303,3 +303,20 @@ def test_refusals(run, place, capsys):
     session.save(place / "s")
     (place / "part.txt").write_text(BOOK[:901])
     assert "part.txt has changed since" in refused("read", "part.txt", "--session", "s")
+
+
+def test_a_mistyped_flag_is_not_blamed_on_the_dash(place, capsys):
+    said = refusal(
+        capsys, ["generate", "--model", "model", "--prompt", "hi", "--temprature", "0.5"]
+    )
+    assert "did you mean --temperature" in said
+    said = refusal(capsys, ["generate", "--model", "model", "--prompt", "hi", "-"])
+    assert "Two texts" in said
+
+
+def test_a_book_that_grew_is_said_to_be_read_again(run, place):
+    book = place / "short.txt"
+    book.write_text("Es war.")
+    run("read", book, "--session", "s", "--model", "model")
+    book.write_text("Es war spät.")
+    assert "from its beginning" in run("read", book, "--session", "s").err

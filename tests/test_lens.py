@@ -135,6 +135,14 @@ def test_without_two_pasts_there_is_no_other_state(length):
     assert np.isfinite(seen.saved[1:]).all()
 
 
+def test_a_file_and_the_word_bytes(tmp_path):
+    model = attach(build("gpt2", "causal-lm", vocab_size=256), window=WINDOW).eval()
+    path = tmp_path / "text.txt"
+    path.write_text("The moon was thin \u2013 and old.", encoding="utf-8")
+    seen = lens(model, path, "bytes")
+    assert bytes(seen.ids.tolist()) == path.read_bytes()
+
+
 def test_letters_need_a_tokenizer():
     with pytest.raises(ValueError, match="needs its tokenizer"):
         lens(double_model(), "letters")

@@ -54,9 +54,8 @@ def _add_generate(verbs: Verbs) -> None:
     prompt.add_argument(
         "--prompt-file", type=Path, metavar="FILE", help="file whose text is continued"
     )
-    prompt.add_argument(
-        "standard_input", nargs="?", metavar="-", help="read it from standard input"
-    )
+    # Not in the group: it would take the value of a mistyped flag, and be blamed for it.
+    verb.add_argument("standard_input", nargs="?", metavar="-", help="read it from standard input")
     verb.add_argument("--max-new-tokens", type=int, default=200, metavar="N", help="default: 200")
     verb.add_argument(
         "--temperature",
@@ -143,6 +142,8 @@ def run_generate(parsed: argparse.Namespace) -> None:
             f"{parsed.standard_input!r} is no flag: give a text with --prompt, a file with "
             "--prompt-file, or - for standard input."
         )
+    if parsed.standard_input and (parsed.prompt is not None or parsed.prompt_file is not None):
+        raise ValueError("Two texts to continue were given: - and a prompt; give one of them.")
     path: Path | None = parsed.session
     if parsed.no_save and path is None:
         raise ValueError(
@@ -193,6 +194,8 @@ def run_read(parsed: argparse.Namespace) -> None:
     begun = session.begun(book)
     if begun.tokens:
         say(console, f"Continuing {book} behind {_place(begun)}.")
+    elif any(file.name == begun.name for file in session.files):
+        say(console, f"{book} is not what it was when it was read: it is read from its beginning.")
     saved = time.monotonic()
     with Signals() as signals, _progress(console, begun) as report:
         for file in session.read_on(book, errors=parsed.errors):

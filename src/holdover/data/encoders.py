@@ -201,7 +201,10 @@ def open_encoder(name_or_dir: str | Path, gguf_file: str | None = None) -> ByteE
 
 
 def encoder_for(tokenizer: Any) -> Any:
-    """A fast tokenizer of transformers as an encoder; encoders are what they are."""
+    """A fast tokenizer of transformers as an encoder, or the encoder of a folder, a name on the hub or
+    the word bytes; encoders are what they are."""
+    if isinstance(tokenizer, str | Path):
+        return open_encoder(tokenizer)
     if hasattr(tokenizer, "encode_document"):
         return tokenizer
     name = str(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__)

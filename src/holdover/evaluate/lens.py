@@ -6,6 +6,7 @@ batches, each as if it were a document's first, and each with the state of anoth
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class Lens:
 
 def lens(
     model: Any,
-    text: str | Tokens,
+    text: str | Path | Tokens,
     tokenizer: Any = None,
     *,
     rows: int = 16,
@@ -56,10 +57,13 @@ def lens(
 ) -> Lens:
     """Read a text with a recurrent language model, with its state, without it and with another's.
 
-    tokenizer: for a text in letters: a fast one of transformers, or an encoder of holdover.data.
+    text: letters, a file of them, or what holdover.data has read. tokenizer: for letters: a fast one of
+    transformers, a folder that has one, or the word bytes.
     advance: is told of windows as they are read, three times each.
     """
     check_can_be_seen(model, rows, seed)
+    if isinstance(text, Path):
+        text = text.read_text(encoding="utf-8")
     tokens = as_tokens(text, tokenizer, model) if isinstance(text, str) else text
     settings, device = model.settings, model.device
     told = advance or (lambda count: None)
