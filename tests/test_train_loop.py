@@ -2,11 +2,13 @@
 
 import json
 import math
+import re
 from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
 import torch
+from rich.console import Console
 from torch.nn import functional as F
 
 from holdover import RecurrenceConfig, RecurrentModel
@@ -21,6 +23,7 @@ from holdover.train.language import LanguageModelling
 from holdover.train.log import PACKAGES
 from holdover.train.optim import build_optimizer, rate
 from holdover.train.options import TrainOptions
+from holdover.train.progress import Display
 from holdover.windows import IGNORED
 from runs import (
     SHAPE,
@@ -575,3 +578,17 @@ def test_compiled_steps_give_the_same_losses(tmp_path, monkeypatch):
     run = train(tmp_path, *words, compile=True, output=tmp_path / "compiled", **common)
     assert losses_of(run) == pytest.approx(exact, abs=1e-5)
     assert set(weights_of(run, 5)) == set(weights_of(tmp_path / "exact", 5))
+
+
+def test_the_time_that_is_left_knows_of_the_limit(monkeypatch, capsys):
+    clock = iter(range(1000))
+    monkeypatch.setattr("holdover.train.progress.time.perf_counter", lambda: float(next(clock)))
+    display = Display(Console(width=200), torch.device("cpu"), every=1)
+    display.expect(46_000)
+    display.start(0, 0, seconds=100.0)
+    for step in range(1, 6):
+        display.step(step, 10 * step, 3.0, 1e-3)
+    told = re.findall(r"step (\d+)/([\d,]+) .* (\S+) left", capsys.readouterr().out)
+    assert len(told) == 5
+    for _, total, left in told:
+        assert int(total.replace(",", "")) <= 100 and left <= "1:40"

@@ -135,7 +135,9 @@ class Loop:
 
     def run(self) -> Reached:
         self._started = time.perf_counter() - self.reached.seconds
-        self.display.start(self.reached.step, self.reached.tokens)
+        limit = self.options.max_time
+        left = None if limit is None else 60 * limit - self.reached.seconds
+        self.display.start(self.reached.step, self.reached.tokens, left)
         try:
             with self.signals:
                 if self.reached.step == 0 and not self.checkpoints.found():

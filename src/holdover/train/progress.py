@@ -26,6 +26,7 @@ class Display:
         self.console = console
         self.device = device
         self.total = 0
+        self._deadline: float | None = None
         self.every = every
         # Since the last line: their mean is what is shown.
         self._losses: list[float] = []
@@ -44,7 +45,9 @@ class Display:
         self.total = total
         self._bar.update(self._task, total=total)
 
-    def start(self, step: int, tokens: int) -> None:
+    def start(self, step: int, tokens: int, seconds: float | None = None) -> None:
+        """seconds: in which the run ends, however many steps that is."""
+        self._deadline = None if seconds is None else time.perf_counter() + seconds
         self._bar.update(self._task, completed=step)
         self._bar.start()
         self._marks = [(time.perf_counter(), tokens)]
@@ -67,13 +70,17 @@ class Display:
         memory = memory_used(self.device) / 2**30
         speed = f"{self.speed() or 0:,.0f} tokens/s"
         now = f"loss {mean:.4f}  lr {rate:.2e}  {speed}  {memory:.1f} GiB"
-        self._bar.update(self._task, completed=step, now=now)
+        now_at = time.perf_counter()
+        seconds = (now_at - self._marks[0][0]) / max(len(self._marks) - 1, 1)
+        total = self.total
+        if self._deadline is not None and seconds > 0:
+            total = min(total, step + int(max(self._deadline - now_at, 0) / seconds))
+        self._bar.update(self._task, completed=step, total=total, now=now)
         if step % self.every == 0:
             self._losses = []
         if not self.console.is_terminal and step % self.every == 0:
-            seconds = (time.perf_counter() - self._marks[0][0]) / max(len(self._marks) - 1, 1)
-            left = _duration(seconds * (self.total - step))
-            self.say(f"step {step:,}/{self.total:,}  mean {now}  {left} left")
+            left = _duration(seconds * (total - step))
+            self.say(f"step {step:,}/{total:,}  mean {now}  {left} left")
 
     def say(self, message: str) -> None:
         self.console.print(message, highlight=False, soft_wrap=True)
