@@ -4,7 +4,6 @@ import argparse
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import torch
 from rich.console import Console
 
 from .attach import check_vocabulary, model_folder, open_model, recurrence_of
@@ -34,7 +33,12 @@ def add_lens(verbs: Verbs) -> None:
     verb.add_argument("--model", required=True, metavar="DIR", help="model with a recurrence")
     verb.add_argument("--tokenizer", metavar="DIR", help="default: the model's own")
     verb.add_argument(
-        "-o", "--output", type=Path, default=Path("runs/lens.html"), metavar="PAGE", help="the page"
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("runs/lens.html"),
+        metavar="PAGE",
+        help="the page (default: runs/lens.html)",
     )
     verb.add_argument(
         "--against",
@@ -87,13 +91,10 @@ def run_lens(parsed: argparse.Namespace) -> None:
     total = 3 * -(-len(tokens) // (window - model.settings.overlap))
     with progress(console, "reading", total) as advance:
         seen = lens(model, tokens, rows=options.rows, seed=options.seed, advance=advance)
-    with torch.no_grad():
-        state = model(torch.ones(1, 1, dtype=torch.long, device=model.device)).state
     record = {
         "text": tokens.about["source"],
         "model": Path(parsed.model).name,
         "window": window,
-        "state_bytes": state.nbytes,
         "provenance": provenance(model.device),
     }
     write_lens_page(parsed.output, record, seen, encoder, parsed.against)

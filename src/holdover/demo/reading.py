@@ -1,6 +1,5 @@
 """The demo's first two stages: both twins read the novel; then, is the state used?"""
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -106,7 +105,7 @@ def look(
         "other": above_own(seen, seen.other),
         "other_is": seen.other_is,
         "history": by_history(model, tokens, stretches, drawn, seen, device),
-        "bytes": state_bytes(model, device),
+        "bytes": seen.state_bytes,
     }
 
 
@@ -151,21 +150,3 @@ def by_history(
         }
         for length in range(HISTORY + 1)
     ]
-
-
-def state_bytes(model: Any, device: torch.device) -> int:
-    token = torch.ones(1, 1, dtype=torch.long, device=device)
-    with torch.no_grad():
-        return model(token).state.nbytes
-
-
-def overview(seen: Lens) -> dict[str, Any]:
-    """The lens in a few numbers, for the record."""
-    arrays = {name: value for name, value in asdict(seen).items() if isinstance(value, np.ndarray)}
-    predicted = ~np.isnan(arrays["own"])
-    saved = seen.saved[predicted]
-    return {
-        "predicted_tokens": int(predicted.sum()),
-        "bits_saved": round(float(saved.sum()), 1),
-        "share_helped": round(float((saved > 0).mean()), 4),
-    }

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -15,12 +16,13 @@ from ..data.tokens import Tokens
 from ..evaluate import EvalOptions, Lens
 from ..evaluate.run import open_to_read
 from ..page import heat_of, write_page
+from ..page.lens import summary
 from ..results import choose_device, make_folder, provenance, write_record
 from ..settings import as_dict
 from . import show
 from .learning import held_out_of, learn
 from .options import DemoOptions
-from .reading import as_rows, difference, look, overview, read_twins
+from .reading import as_rows, difference, look, read_twins
 from .writing import write_on
 
 RECORD = "demo.json"
@@ -64,7 +66,7 @@ class Demo:
             "tokens": len(self.tokens),
             "window": self.model.settings.window,
             "positions": self.model.row.positions(self.model.backbone.config),
-            "options": {**as_dict(options), "output": None, "text": options.text and "given"},
+            "options": _without_places(as_dict(options)),
             "seconds": {},
             **dict.fromkeys(("rows", "difference", "state", "writing", "learning", "books")),
             "provenance": provenance(self.device),
@@ -103,12 +105,11 @@ class Demo:
         self.seen, self.record["state"] = look(
             self.model, self.tokens, self.device, self.console, self.options.seed
         )
-        self.record["heat"] = overview(self.seen)
+        self.record["heat"] = summary(self.seen)
         show.state(self.console, self.record)
 
     def write(self) -> None:
         stock = remove_recurrence(open_to_read(self.options.plain).eval())
-        self.console.print("[dim]", end="")
         self.record["writing"] = write_on(
             self.model,
             stock,
@@ -146,3 +147,12 @@ class Demo:
         tokens = read_text(text, self.encoder, "all", window=self.model.settings.window)
         limit = self.options.novel_tokens
         return tokens if limit is None else tokens.truncated(limit)
+
+
+def _without_places(options: dict[str, Any]) -> dict[str, Any]:
+    """Settings with names for the files and folders of this machine."""
+    places = ("text", "output", "plain", "recurrent")
+    return {
+        key: Path(value).name if key in places and value is not None else value
+        for key, value in options.items()
+    }

@@ -39,6 +39,7 @@ class Lens:
     without: np.ndarray  # [N] bits, each window read as a document's first
     other: np.ndarray  # [N] bits, with the state of another document or a far part of this one
     other_is: str | None  # which of the two; None: there is no other state, and no number
+    state_bytes: int  # of what is carried from window to window; 0: no window has a past
 
     @property
     def saved(self) -> np.ndarray:
@@ -87,6 +88,7 @@ def lens(
         without=_read_again(reader, scores.nll, lambda number: None) / NATS_A_BIT,
         other=other / NATS_A_BIT,
         other_is=kind,
+        state_bytes=next((state.nbytes for state in kept.states.values()), 0),
     )
 
 

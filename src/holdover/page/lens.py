@@ -42,6 +42,7 @@ def summary(seen: Lens) -> dict[str, Any]:
         "without": float(seen.without[predicted].mean()),
         "other": None if seen.other_is is None else float(seen.other[predicted].mean()),
         "other_is": seen.other_is,
+        "state_bytes": seen.state_bytes,
     }
 
 
@@ -52,7 +53,7 @@ def write_lens_page(
     encoder: Encoder,
     against: Against = "without",
 ) -> None:
-    """record: text, model, window, state_bytes, provenance (holdover.results)."""
+    """record: text, model, window, provenance (holdover.results)."""
     if against == "other" and seen.other_is is None:
         raise ValueError(
             "Only one window of the text has a past, so there is no other state to compare with: give a "
@@ -89,5 +90,5 @@ def head(record: dict[str, Any], found: dict[str, Any]) -> str:
 <h1><cite>{escaped(record["text"])}</cite>, and what the memory was worth</h1>
 <p class="lead">{escaped(record["model"])} read {count(found["tokens"], "token")} in
 {count(found["documents"], "document")}, {record["window"]:,} at a time, and carried a state of
-{record["state_bytes"]:,} bytes from each window into the next.</p>
+{found["state_bytes"]:,} bytes from each window into the next.</p>
 <dl class="cards">{items}</dl></header>"""
