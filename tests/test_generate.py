@@ -22,7 +22,7 @@ from transformers.generation import BaseStreamer
 import holdover
 from holdover.attach import generation
 from holdover.attach.window_cache import WindowCache
-from test_stream import OPTIONS, PROMPTS, WINDOW, Forwards, just_fits, model_of, re_fed
+from test_writer import OPTIONS, PROMPTS, WINDOW, Forwards, just_fits, model_of, re_fed
 from tiny import VOCABULARY, attach, build, tokens
 
 NAMES = ["gpt2", "opt", "llama"]

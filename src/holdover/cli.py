@@ -161,7 +161,8 @@ def _add_demo(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         help="what a carried state does, with the models and the novel of the package",
         description="Two small pretrained twins, one with a memory, read a novel: perplexity and cost, "
         "whether the state is used, writing past the last position, a minute of training, and a page to "
-        "look at.",
+        "look at. This version holds no pretrained twins yet: name models of your own with --plain and "
+        "--recurrent; without any flags small byte-level twins are trained and compared instead.",
         allow_abbrev=False,
     )
     add_flags(verb, DemoOptions)

@@ -2,6 +2,6 @@
 
 from .session import Session
 from .session_file import read_session
-from .stream import Sampler, Writer, stream
+from .writer import Sampler, Writer
 
-__all__ = ["Sampler", "Session", "Writer", "read_session", "stream"]
+__all__ = ["Sampler", "Session", "Writer", "read_session"]

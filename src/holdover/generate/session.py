@@ -35,7 +35,7 @@ from .session_checks import (
 from .session_file import printable, read_session, write_session
 from .session_owner import check_fits, fingerprint
 from .session_place import FileRead, Place, Sampling, Saved, layout
-from .stream import Sampler, Writer
+from .writer import Sampler, Writer
 
 # Windows between two places where reading can be interrupted.
 WINDOWS_AT_ONCE = 16

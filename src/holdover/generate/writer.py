@@ -9,7 +9,6 @@
 """
 
 from collections.abc import Iterator
-from itertools import islice
 
 import torch
 from torch import Tensor
@@ -25,31 +24,6 @@ from ..attach.checks import check_state
 from ..attach.open_window import OpenWindow
 from ..state import NO_TOKEN, State
 from .session_checks import check_not_training
-
-
-def stream(
-    model: RecurrentModel,
-    input_ids: Tensor,
-    *,
-    state: State | None = None,
-    max_new_tokens: int,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    generator: torch.Generator | None = None,
-) -> Iterator[int]:
-    """Continue a text [1, N], behind what a state has read: the new tokens one by one.
-
-    The prompt is read, and wrong arguments are refused, before this returns. temperature=0 takes the
-    most probable token. A `Writer` does the same and gives the state as well.
-    """
-    if max_new_tokens < 0:
-        raise ValueError(
-            f"max_new_tokens={max_new_tokens} is negative: say how many tokens to write."
-        )
-    writer = Writer(model, state, Sampler(temperature, top_k, top_p, generator))
-    writer.read(input_ids)
-    return islice(writer, max_new_tokens)
 
 
 class Sampler:
