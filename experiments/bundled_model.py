@@ -73,18 +73,14 @@ ARM = {
     "max_steps": 2400,
     "validate_every": 65_000_000,
 }
+LAST = {"carry": "pooled", "pooling": "last", "insert_layer": "all", "map_hidden": []}
 ARMS: dict[str, dict[str, Any]] = {
     "plain": {"carry": "none"},
     # The method as published.
     "pooled": {"carry": "pooled"},
-    "pooled-last32": {
-        "carry": "pooled",
-        "pooling": "last",
-        "slots": 32,
-        "insert_layer": "all",
-        "map_hidden": [],
-    },
-    "tokens8": {"carry": "tokens", "slots": 8, "map_hidden": []},
+    # The last positions of a window instead of one mean, read by every layer.
+    "pooled-last32": {**LAST, "slots": 32},
+    "pooled-last64": {**LAST, "slots": 64},
     "tokens16": {"carry": "tokens", "slots": 16, "map_hidden": []},
 }
 PLAIN_OVERLAPS = "0,10,30,50"
