@@ -70,7 +70,7 @@ ARM = {
     "learning_rate": 1e-3,
     "added_learning_rate": 1e-3,
     "warm_up": 100,
-    "max_steps": 2400,
+    "max_steps": 2000,
     "validate_every": 65_000_000,
 }
 LAST = {"carry": "pooled", "pooling": "last", "insert_layer": "all", "map_hidden": []}
