@@ -162,12 +162,16 @@ def train(folder: Path, settings: dict[str, Any], words: list[str] = ()) -> subp
 
 
 def export(run: Path, folder: Path) -> None:
-    """The best of a run in half precision, with its tokenizer and what the run says of itself."""
-    best = run / "best"
-    model = RecurrentModel.from_pretrained(best)
+    """The end of a run in half precision, with its tokenizer and what the run says of itself.
+
+    The end, not the best: the learning rate has come down to nothing there, and every twin has then seen
+    the same tokens.
+    """
+    last = max(run.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2]))
+    model = RecurrentModel.from_pretrained(last)
     model.half().save_pretrained(folder)
-    encoder_of(str(best)).save(folder)
-    shutil.copy(best / "holdover_run.json", folder)
+    encoder_of(str(last)).save(folder)
+    shutil.copy(last / "holdover_run.json", folder)
 
 
 def evaluate(folder: Path, data: str, words: list[str]) -> subprocess.Popen[bytes]:
