@@ -31,9 +31,12 @@ def main() -> None:
     parser.add_argument("runs", type=Path, help="folder of bundled_model.py")
     parser.add_argument("--record", type=Path, required=True, metavar="DIR")
     parser.add_argument("--ship", action="store_true", help="put the twins into the package")
+    parser.add_argument(
+        "--remark", action="append", default=[], help="what a reader of the record must know"
+    )
     options = parser.parse_args()
     evaluations = read_evaluations(options.runs / "shipped")
-    record = summarise(evaluations, options.runs)
+    record = summarise(evaluations, options.runs) | {"remarks": options.remark}
     write_record(options.record / "bundled_model.json", record)
     for name, evaluation in evaluations.items():
         write_record(options.record / "evaluations" / f"{name}.json", evaluation)

@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 
 from evaluations import SHAPE, WINDOW, WORDS, evaluated, place, prose, saved, subwords
-from holdover import RecurrenceConfig, cli
+from holdover import RecurrenceConfig, RecurrentModel, cli
 from holdover.evaluate import EvalOptions, evaluate, score
 from holdover.evaluate.cost import flops_per_token
 from holdover.train import TrainOptions, train
@@ -360,3 +360,48 @@ def test_from_the_command_line(capsys, place, tmp_path):
     assert [row["overlap"] for row in written["rows"]] == [0, 3]
     shown = capsys.readouterr().out
     assert "…" not in shown and "ppl/word" in shown
+
+
+def test_a_compiled_step_that_is_wrong_is_refused(place, tmp_path, monkeypatch):
+    def miscompiled(self):
+        def step(*arguments):
+            output, *rest = self._step(*arguments)
+            return {name: 1.2 * value for name, value in output.items()}, *rest
+
+        self._compiled.step = step
+
+    monkeypatch.setattr(RecurrentModel, "compile_step", miscompiled)
+    with pytest.raises(
+        FloatingPointError, match=r"compiled step is wrong: .*Leave --compile out\."
+    ):
+        evaluated(place, tmp_path, compile=True)
+
+
+def test_validations_are_not_compiled(tmp_path, monkeypatch, place):
+    """The losses of a compiled plain model were wrong without gradients, and right with them."""
+
+    def forbidden(self):
+        def step(*arguments):
+            assert torch.is_grad_enabled()
+            return self._step(*arguments)
+
+        self._compiled.step = step
+
+    monkeypatch.setattr(RecurrentModel, "compile_step", forbidden)
+    train(
+        TrainOptions(
+            model="gpt2",
+            from_scratch=True,
+            shape=SHAPE,
+            data=str(place / "text.txt"),
+            cache_dir=place / "cache",
+            tokenizer="bytes",
+            output=tmp_path / "run",
+            recurrence=RecurrenceConfig(window=WINDOW, carry="none"),
+            rows=2,
+            windows=2,
+            max_steps=2,
+            compile=True,
+        ),
+        console=Console(file=io.StringIO()),
+    )

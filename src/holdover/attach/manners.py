@@ -113,6 +113,16 @@ class Manners:
         self._compiled.step = torch.compile(self._step, **options)
         self._compiled.lower = torch.compile(self._run_lower, **options)
 
+    @contextmanager
+    def uncompiled(self) -> Iterator[None]:
+        """Inside, the step runs as it was written."""
+        before = self._compiled.step, self._compiled.lower
+        self._compiled.step = self._compiled.lower = None
+        try:
+            yield
+        finally:
+            self._compiled.step, self._compiled.lower = before
+
     def freeze_base(self) -> None:
         """Train only what was added (adapters inside the base keep what they were)."""
         for name, parameter in self.backbone.named_parameters():

@@ -28,6 +28,7 @@ from ..data.walk import windows_of
 from ..results import choose_device, make_folder, provenance, write_record
 from ..settings import as_dict
 from .collapse import check_collapse
+from .compiled import check_compiled
 from .cost import PeakMemory, counted_flops, flops_per_token, printed_flops
 from .diagnose import KeptStates, diagnose, drawn_windows
 from .measures import ClassMeasures, mean_by_position, perplexities, text_counts
@@ -207,6 +208,8 @@ def _row(
                 tokens, stretches, window, overlap, options.diagnose_windows, options.seed
             )
             kept = KeptStates(stretches, drawn)
+        if options.compile:
+            check_compiled(model, tokens, options.rows, reset_every, device)
         total = sum(len(windows_of(stretch, window, overlap)) for stretch in stretches)
         measures = ClassMeasures(tokens, options.classes) if options.metrics else None
         with progress(console, f"overlap {overlap}", total) as advance:
@@ -322,8 +325,5 @@ def _counted(model: RecurrentModel, window: int, overlap: int, device: torch.dev
     if state is not None and state.tail is not None:
         # The window as it is in the middle of a text: some of it repeats the one before.
         ids = ids[:, : window - overlap]
-    compiled, model._compiled.step = model._compiled.step, None
-    try:
+    with model.uncompiled():
         return counted_flops(read) / (window - overlap)
-    finally:
-        model._compiled.step = compiled

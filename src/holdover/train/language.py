@@ -57,13 +57,15 @@ class LanguageModelling:
         return output.loss, output.state
 
     def validate(self, model: Any) -> dict[str, float]:
-        scores = score(
-            model,
-            self.validation,
-            rows=self.options.rows,
-            reset_every=self.options.reset_every,
-            device=self.device,
-        )
+        # Compiled, a plain model's losses without gradients were seen to be wrong (docs/training.md).
+        with model.uncompiled():
+            scores = score(
+                model,
+                self.validation,
+                rows=self.options.rows,
+                reset_every=self.options.reset_every,
+                device=self.device,
+            )
         loss = scores.mean()
         return {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
 

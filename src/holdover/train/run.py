@@ -1,7 +1,6 @@
 """holdover train: from settings to a trained model in a folder, begun or continued."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +34,6 @@ from .loop import Loop, Reached
 from .optim import build_optimizer
 from .options import CHANGEABLE, TrainOptions
 from .progress import Display
-
-# Folder of compiled kernels, in that of the run.
-KERNELS = "kernels"
 
 
 def train(
@@ -206,8 +202,6 @@ def build_loop(
     device = accelerator.device
     model.to(device)
     if options.compile:
-        # Runs side by side on one GPU that shared a cache of kernels had wrong losses (torch 2.11).
-        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str((options.output / KERNELS).resolve()))
         model.compile_step()
     prepared, optimizer = accelerator.prepare(model, build_optimizer(model, options))
     if options.report_to:
