@@ -23,6 +23,9 @@ from holdover.results import provenance, write_record
 PACKAGE = Path(__file__).parent.parent / "src" / "holdover" / "bundled"
 # Of what is shipped, what belongs to a model; the rest says where it was trained.
 FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+RECORD = "bundled_model.json"
+COLUMNS = ("state", "overlap", "perplexity", "nats above plain", "without its state")
+COLUMNS += ("another book's", "MFLOPs")
 MOST_BYTES = 25_000_000
 
 
@@ -37,7 +40,7 @@ def main() -> None:
     options = parser.parse_args()
     evaluations = read_evaluations(options.runs / "shipped")
     record = summarise(evaluations, options.runs) | {"remarks": options.remark}
-    write_record(options.record / "bundled_model.json", record)
+    write_record(options.record / RECORD, record)
     for name, evaluation in evaluations.items():
         write_record(options.record / "evaluations" / f"{name}.json", evaluation)
     for row in record["rows"]:
@@ -143,11 +146,28 @@ def ship(folder: Path, record: dict[str, Any]) -> None:
     size = sum((folder / arm / name).stat().st_size for arm in twins.values() for name in FILES)
     if size > MOST_BYTES:
         raise SystemExit(f"The twins take {size:,} bytes, and {MOST_BYTES:,} is the most.")
+    write_record(PACKAGE / "books.json", scores(record))
     for name, arm in twins.items():
         (PACKAGE / name).mkdir(parents=True, exist_ok=True)
         for file in FILES:
             shutil.copyfile(folder / arm / file, PACKAGE / name / file)
         (PACKAGE / name / "README.md").write_text(card(name, arm, record))
+
+
+def scores(record: dict[str, Any]) -> dict[str, Any]:
+    """What the demonstration says of the twins on other books than its novel."""
+    at_zero = {row["model"]: row for row in record["rows"] if row["overlap"] == 0}
+    recurrent = at_zero[record["shipped"]]
+    return {
+        "plain": at_zero["plain"]["perplexity"],
+        "recurrent": recurrent["perplexity"],
+        "difference": {
+            **dict(zip(("value", "low", "high"), recurrent["difference"], strict=True)),
+            "unit": "nats a token",
+            "over": f"{record['books']} PG-19 test books",
+        },
+        "record": f"results/bundled_model/{RECORD}",
+    }
 
 
 def card(name: str, arm: str, record: dict[str, Any]) -> str:
@@ -159,11 +179,6 @@ def card(name: str, arm: str, record: dict[str, Any]) -> str:
         "tokens": f"It carries {recurrence['slots']} memory tokens from window to window.",
         "pooled": f"It carries {recurrence['slots']} pooled vectors from window to window.",
     }[recurrence["carry"]]
-    table = "\n".join(
-        f"| {row['model']} | {row['overlap']} | {row['perplexity']:.2f} "
-        f"[{row['interval'][0]:.2f}, {row['interval'][1]:.2f}] | {row['flops_per_token'] / 1e6:.1f} |"
-        for row in record["rows"]
-    )
     total = (pretraining["tokens"] + training["tokens"]) / 1e6
     minutes = (pretraining["seconds"] + training["seconds"]) / 60
     return f"""---
@@ -174,7 +189,8 @@ pipeline_tag: text-generation
 ---
 # {name}
 
-A small English language model of old books, made to show what a carried state does. {carries}
+A small English language model of old books, made to show what a carried state does.
+{carries}
 Its twin, trained from the same checkpoint on the same tokens in the same order, lies beside it.
 
 - **Architecture**: GPT-2, 6 layers x 256, 8 heads, 512 learned positions, byte-level BPE of 4,096 tokens
@@ -191,12 +207,12 @@ Its twin, trained from the same checkpoint on the same tokens in the same order,
 - **Evaluation**: on {record["books"]} PG-19 test books ({record["tokens"]:,} tokens) it has perplexity
   {own["perplexity"]:.2f} a token. All states that were tried:
 
-| state | overlap | perplexity a token | MFLOPs a token |
-|---|---|---|---|
-{table}
+{table(record)}
 
-  Intervals are over books; they do not say what another seed would change. Perplexities are a token of
-  this vocabulary and cannot be compared with those of other models.
+  Perplexity, differences and FLOPs are a token. Brackets are 95% intervals over books, of paired
+  differences; they do not say what another seed would
+  change. What taking the state away or exchanging it costs, in nats a token, is from 400 windows.
+  Perplexities are a token of this vocabulary and cannot be compared with those of other models.
 - **Limits**: too small to write sense for long or to know facts; English prose before 1919 only; one
   seed.
 
@@ -207,6 +223,23 @@ from holdover.bundled import bundled_model
 model = RecurrentModel.from_pretrained(bundled_model("{name}"), dtype="float32")
 ```
 """
+
+
+def table(record: dict[str, Any]) -> str:
+    """All states that were tried, in Markdown."""
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    for row in record["rows"]:
+        perplexity = "{:.2f} [{:.2f}, {:.2f}]".format(row["perplexity"], *row["interval"])
+        cells = [row["model"], str(row["overlap"]), perplexity]
+        cells += [_nats(row[name]) for name in ("difference", "zeroed", "other")]
+        lines.append(f"| {' | '.join(cells)} | {row['flops_per_token'] / 1e6:.1f} |")
+    return "\n".join(lines)
+
+
+def _nats(difference: list[float] | None) -> str:
+    if not difference or not any(difference):
+        return ""
+    return "{:+.3f} [{:+.3f}, {:+.3f}]".format(*difference)
 
 
 if __name__ == "__main__":
