@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 
-demo: setup ## train small twins on a novel and show what the state does
+demo: setup ## two pretrained twins read a novel, one with a memory
 	$(BIN)/holdover demo
 
 test: setup ## run the tests

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from ..attach import model_folder, open_model, remove_recurrence
-from ..bundled import PLAIN, RECURRENT, bundled_model
+from ..bundled import PLAIN, RECURRENT, bundled_model, scores_on_books
 from ..data.encoders import encoder_of
 from ..data.splits import read_text
 from ..data.tokens import Tokens
@@ -71,6 +71,8 @@ class Demo:
             **dict.fromkeys(("rows", "difference", "state", "writing", "learning", "books")),
             "provenance": provenance(self.device),
         }
+        if (options.plain, options.recurrent) == (PLAIN, RECURRENT):
+            self.record["books"] = scores_on_books()
 
     def run(self) -> dict[str, Any]:
         # Of another run in the same folder; it would not be this record's.
