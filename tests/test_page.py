@@ -13,7 +13,7 @@ import pytest
 import browser
 from holdover.page.heat import Heat, colour, levels, passages, windows
 from holdover.page.page import write_page
-from holdover.page.sections import verdict
+from holdover.page.sections import verdict, writing
 
 NOVEL = Path(__file__).parent.parent / "src" / "holdover" / "texts" / "the_time_machine.txt"
 WINDOW = 300
@@ -387,3 +387,10 @@ def bring_into_view(chromium, selector: str) -> tuple[float, float]:
 def shown_ink(image: np.ndarray) -> float:
     """The share of pixels that differ from the corner's."""
     return float((np.abs(image - image[0, 0]).max(axis=-1) > 0.1).mean())
+
+
+def test_lines_of_the_written_text_end_where_the_page_does():
+    written = "Two\nlines of one.\n\nAnother\nparagraph."
+    record = RECORD | {"writing": RECORD["writing"] | {"prompt": "A\nb.", "text": written}}
+    shown = writing(record)
+    assert "Two lines of one.\n\nAnother paragraph." in shown and ">A b.<" in shown
