@@ -169,7 +169,7 @@ handed is not its own. What that adds to its loss is what its own state was wort
 
 def writing(record: Record) -> str:
     found = record["writing"]
-    text = _paragraphs(found["text"])
+    prompt, text = _paragraphs(found["prompt"]), _paragraphs(found["text"])
     cut = _end_of_first_part(text)
     first, rest = escaped(text[:cut]), escaped(text[cut:].lstrip())
     stock = "was not seen to fail.</p>"
@@ -189,7 +189,7 @@ def writing(record: Record) -> str:
 {count(found["windows"], "window")}, {found["tokens_per_second"]:,.0f} tokens a second, and took
 {size(found["state_bytes"])} along from each to the next. Do not expect much sense of so small a
 model.</p>
-<div class="figures"><div class="written"><p class="text prompt">{escaped(_paragraphs(found["prompt"]))}</p>
+<div class="figures"><div class="written"><p class="text prompt">{escaped(prompt)}</p>
 <p class="text">{first}</p>{folded}
 <p class="hint">Set back and grey: the end of the prompt. The rest is the model&rsquo;s.</p></div>
 {figures.memory(found) if found["memory"] else ""}</div></section>"""
