@@ -4,12 +4,14 @@ import hashlib
 import io
 import lzma
 import tarfile
+from dataclasses import replace
 
 import datasets
 import pytest
 
 from holdover.data import CORPORA, corpora, hub, open_source
 from holdover.data.corpora import SPLITS, Corpus, CorpusFile, HubDataset
+from holdover.data.sources import Part
 
 
 def texts(source):
@@ -116,6 +118,26 @@ def test_byte_ranges_are_the_splits(data):
     assert "".join(texts(part)[0] for part in parts).encode() == bytes(range(1, 101))
     assert [part.size() for part in parts] == [90, 5, 5]
     assert len({part.fingerprint() for part in parts}) == 3
+
+
+def test_the_original_enwik8_has_no_line_ends(data, monkeypatch):
+    """They are left out of the splits, which are cut before."""
+    whole = CORPORA["enwik8"]
+    monkeypatch.setitem(CORPORA, "enwik8-204", replace(whole, without=b"\n"))
+    source = open_source("enwik8-204", data_dir=data)
+    assert texts(source)[0].encode() == bytes(range(1, 91)).replace(b"\n", b"")
+    assert source.size() is None
+    assert source.fingerprint() != open_source("enwik8", data_dir=data).fingerprint()
+    # A part that holds nothing else is no end of the text.
+    part = Part("a", data / "text", without=b"\n")
+    (data / "text").write_bytes(b"\n" * (1 << 21) + b"after")
+    assert b"".join(part.pieces()) == b"after" and all(part.pieces())
+
+
+def test_the_conventions_of_enwik8_are_told_apart():
+    assert CORPORA["enwik8-204"].without == b"\n" and not CORPORA["enwik8"].without
+    assert CORPORA["enwik8-204"].splits == CORPORA["enwik8"].splits
+    assert "not comparable" in CORPORA["enwik8-204"].note
 
 
 def test_books_come_in_the_archives_order(data):

@@ -266,3 +266,23 @@ def test_a_slow_tokenizer_is_refused(monkeypatch):
 
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda name: Slow())
     assert "a slow one (Slow)" in refusal("some/slow")
+
+
+@pytest.mark.parametrize(("name", "size"), [("enwik8", 205), ("enwik8-204", 204), ("text8", 27)])
+def test_symbols_of_a_corpus(name, size, tmp_path):
+    encoder = open_encoder(name)
+    assert encoder.vocabulary == size == len(encoder.token_texts())
+    text = encoder.decode(range(size))
+    assert len(set(text)) == size and (b"\n" in text) == (name == "enwik8")
+    ids = np.concatenate([ids for ids, _, _ in encoder.encode_document(document(text))])
+    assert ids.tolist() == list(range(size))
+    assert encoder.fingerprint() != ByteEncoder().fingerprint()
+    encoder.save(tmp_path)
+    again = open_encoder(tmp_path)
+    assert (again.name, again.fingerprint()) == (name, encoder.fingerprint())
+
+
+def test_a_byte_that_is_no_symbol_is_refused():
+    encoder = open_encoder("text8")
+    with pytest.raises(ValueError, match=r"a text has the byte 65 \(b'A'\).* 27 symbols"):
+        list(encoder.encode_document(document("in An")))

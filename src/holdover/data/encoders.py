@@ -1,4 +1,4 @@
-"""Encoders: bytes as they are, or a fast Hugging Face tokenizer.
+"""Encoders: bytes (byte_encoder.py), or a fast Hugging Face tokenizer.
 
 * Documents are encoded in pieces, and the pieces are exactly what encoding the whole would give.
 * No special tokens are added: whether documents begin with one is the cache's business.
@@ -16,59 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from ..state import write_atomically
+from .byte_encoder import OWN_FILE, SYMBOLS, ByteEncoder, Piece, overlapping
 from .document import Document
 from .seams import CHUNK, encode_in_windows
-from .text import TextCounter, and_an_end, characters
+from .text import TextCounter, characters
 
-OWN_FILE = "holdover_tokenizer.json"
 TOKENIZER_FILES = re.compile(r"tokenizer.*|vocab.*|merges\.txt|.*\.model|.*\.tiktoken")
-# ids, which of them are predicted (None: all), what the text counts.
-Piece = tuple[np.ndarray, np.ndarray | None, dict[str, int]]
-
-
-class ByteEncoder:
-    """Ids are the bytes; nothing is ever refused."""
-
-    name = "bytes"
-    vocabulary = 256
-    bos: int | None = None
-
-    def fingerprint(self) -> str:
-        return hashlib.sha256(b"bytes").hexdigest()
-
-    def encode_document(self, document: Document, errors: str = "strict") -> Iterator[Piece]:
-        counter = TextCounter()
-        position = 0  # of the next character
-        for piece in and_an_end(document.read()):
-            ids = np.frombuffer(piece, dtype=np.uint8)
-            counter.add(piece, final=not piece)
-            scored = None
-            if document.scored is not None:
-                # A byte belongs to the character that it begins or continues.
-                begun = position + np.cumsum((ids & 0xC0) != 0x80)
-                position = int(begun[-1]) if len(begun) else position
-                scored = overlapping(begun - 1, begun, document.scored)
-            yield ids, scored, counter.take()
-
-    def decode(self, ids: Sequence[int]) -> bytes:
-        return bytes(ids)
-
-    def token_texts(self) -> list[bytes]:
-        return [bytes([value]) for value in range(256)]
-
-    def save(self, folder: str | Path) -> None:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        write_atomically(Path(folder) / OWN_FILE, json.dumps({"kind": "bytes"}).encode() + b"\n")
-
-    def starts_word(self) -> np.ndarray:
-        return np.array([bytes([value]).isspace() for value in range(256)])
-
-    def ends_word(self) -> np.ndarray:
-        return self.starts_word()
-
-    def blank(self) -> np.ndarray:
-        return self.starts_word()
 
 
 class HFEncoder:
@@ -179,10 +132,11 @@ class HFEncoder:
 
 
 def open_encoder(name_or_dir: str | Path, gguf_file: str | None = None) -> ByteEncoder | HFEncoder:
-    """`bytes`, a folder with a tokenizer (or a GGUF file that holds one), or a name on the hub."""
+    """`bytes` or another name in SYMBOLS, a folder with a tokenizer (or a GGUF file with one), or a
+    name on the hub."""
     name, folder = str(name_or_dir), Path(name_or_dir)
-    if name == "bytes":
-        return ByteEncoder()
+    if name in SYMBOLS:
+        return ByteEncoder(name)
     if folder.is_dir():
         if (folder / OWN_FILE).is_file():
             return _open_own(folder / OWN_FILE)
@@ -223,12 +177,12 @@ def _open_own(path: Path) -> ByteEncoder:
         kind = json.loads(path.read_bytes())["kind"]
     except (ValueError, TypeError, KeyError):
         kind = None
-    if kind != "bytes":
+    if kind not in SYMBOLS:
         raise ValueError(
             f"{path} does not name a kind of tokenizer that is known here: "
-            '{"kind": "bytes"} was expected.'
+            f'{{"kind": "bytes"}} was expected, or one of {", ".join(SYMBOLS)}.'
         )
-    return ByteEncoder()
+    return ByteEncoder(kind)
 
 
 def _load(name: str, gguf_file: str | None) -> Any:
@@ -244,18 +198,6 @@ def _load(name: str, gguf_file: str | None) -> Any:
             f"The tokenizer {name} could not be loaded ({reason}): give a folder or a name on the "
             "hub that has one, or --tokenizer bytes."
         ) from error
-
-
-def overlapping(
-    starts: np.ndarray, stops: np.ndarray, ranges: Sequence[tuple[int, int]]
-) -> np.ndarray:
-    """[N] bool: start..stop shares a character with one of the ranges."""
-    # A token without characters of its own (a prefix) goes with the character it stands before.
-    stops = np.maximum(stops, starts + 1)
-    found = np.zeros(len(starts), dtype=bool)
-    for start, stop in ranges:
-        found |= (starts < stop) & (stops > start)
-    return found
 
 
 def _text(token: bytes) -> str:

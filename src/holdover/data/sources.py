@@ -65,11 +65,22 @@ class Part:
     name: str
     path: Path
     span: tuple[int, int] | None = None
+    without: bytes = b""  # bytes that are left out
 
     def pieces(self) -> Iterator[bytes]:
-        return pieces(self.path, *(self.span or (0, None)))
+        read = pieces(self.path, *(self.span or (0, None)))
+        if not self.without:
+            return read
+        # An empty piece would be the end.
+        return filter(None, (piece.translate(None, self.without) for piece in read))
+
+    def fingerprint(self) -> list[Any]:
+        known = [sha256(self.path), compression(self.path), self.span]
+        return [*known, self.without.hex()] if self.without else known
 
     def size(self) -> int | None:
+        if self.without:
+            return None
         if self.span is not None:
             return self.span[1] - self.span[0]
         return None if compression(self.path) else self.path.stat().st_size
@@ -100,7 +111,7 @@ class TextSource:
         whole = (len(self.parts), first.span, self.pattern) == (1, None, None)
         if whole and not compression(first.path):
             return sha256(first.path)
-        files = [(sha256(part.path), compression(part.path), part.span) for part in self.parts]
+        files = [part.fingerprint() for part in self.parts]
         return combined("text", self.pattern.pattern if self.pattern else None, files)
 
     def size(self) -> int | None:
@@ -189,7 +200,7 @@ def _open_corpus(
         return ArchiveSource(name, split, paths, corpus.note)
     if paths is not None:
         files = zip(paths, corpus.splits[split], strict=True)
-        parts = [Part(f"{name}/{split}", path, file.span) for path, file in files]
+        parts = [Part(f"{name}/{split}", path, file.span, corpus.without) for path, file in files]
         return TextSource(name, split, parts, pattern, has_splits=True, note=corpus.note)
     reason = None
     if corpus.hub is not None:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from ..data.byte_encoder import SYMBOLS
 from . import plots
 from .collapse import collapse_sentence
 
@@ -254,7 +255,7 @@ def _plotted(records: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
 
 
 def _reads_bytes(records: Mapping[str, Mapping[str, Any]]) -> bool:
-    return any(record["data"].get("tokenizer") == "bytes" for record in records.values())
+    return any(record["data"].get("tokenizer") in SYMBOLS for record in records.values())
 
 
 def _as_file_name(name: str) -> str:

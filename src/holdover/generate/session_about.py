@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+from ..data.byte_encoder import SYMBOLS
 from .session_file import FORMAT, VERSION
 from .session_place import Saved
 
@@ -51,7 +52,7 @@ def describe(saved: Saved) -> dict[str, Any]:
 
 def lasting_name(name: str | None) -> str | None:
     """A folder by its whole path, to be found from anywhere; other names are what they are."""
-    # As for the encoders: the word bytes is a tokenizer, whatever folders there are.
-    if name is None or name == "bytes" or not os.path.isdir(name):
+    # As for the encoders: words like bytes are tokenizers, whatever folders there are.
+    if name is None or name in SYMBOLS or not os.path.isdir(name):
         return name
     return os.path.abspath(name)
