@@ -18,11 +18,10 @@ Stages, each left out where its result is there already, so that an interrupted 
 import argparse
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
+from side_by_side import holdover, last_checkpoint, train, wait
 
 from holdover import RecurrentModel
 from holdover.data.encoders import encoder_of
@@ -152,22 +151,13 @@ def train_tokenizer(data: str, folder: Path, size: int) -> None:
     fast.save_pretrained(str(folder))
 
 
-def train(folder: Path, settings: dict[str, Any], words: list[str] = ()) -> subprocess.Popen[bytes]:
-    """Start a run, or continue it."""
-    path = folder.with_suffix(".yaml")
-    path.write_text(yaml.safe_dump(settings, sort_keys=False))
-    if (folder / "log.jsonl").exists():
-        return holdover("train", "--resume", "--output", str(folder))
-    return holdover("train", "--config", str(path), "--output", str(folder), *words)
-
-
 def export(run: Path, folder: Path) -> None:
     """The end of a run in half precision, with its tokenizer and what the run says of itself.
 
     The end, not the best: the learning rate has come down to nothing there, and every twin has then seen
     the same tokens.
     """
-    last = max(run.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2]))
+    last = last_checkpoint(run)
     model = RecurrentModel.from_pretrained(last)
     model.half().save_pretrained(folder)
     encoder_of(str(last)).save(folder)
@@ -179,16 +169,6 @@ def evaluate(folder: Path, data: str, words: list[str]) -> subprocess.Popen[byte
     overlaps = ["--overlap", PLAIN_OVERLAPS] if folder.name.startswith("plain") else []
     where = ["--model", str(folder), "--data", data, "--output", str(record)]
     return holdover("eval", *where, "--rows", "32", *overlaps, *words)
-
-
-def holdover(*words: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "holdover", *words])
-
-
-def wait(processes: list[subprocess.Popen[bytes]]) -> None:
-    codes = [process.wait() for process in processes]
-    if any(codes):
-        sys.exit("A part of the experiment failed: see above; the same command goes on from there.")
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def perplexity_against_flops(
         axes.margins(x=0.1, y=0.1)
         axes.legend()
 
-    return _write(path_stem, draw)
+    return write_figure(path_stem, draw)
 
 
 def loss_by_position(path_stem: str | Path, series: Mapping[str, np.ndarray]) -> Paths:
@@ -110,7 +110,7 @@ def loss_by_position(path_stem: str | Path, series: Mapping[str, np.ndarray]) ->
         axes.margins(x=0.02)
         axes.legend()
 
-    return _write(path_stem, draw)
+    return write_figure(path_stem, draw)
 
 
 def training_curves(
@@ -147,7 +147,7 @@ def training_curves(
         axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
         axes.legend()
 
-    return _write(path_stem, draw)
+    return write_figure(path_stem, draw)
 
 
 def state_use(
@@ -180,7 +180,7 @@ def state_use(
         for axes in panels:
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
-    return _write(path_stem, draw, panels=2)
+    return write_figure(path_stem, draw, panels=2)
 
 
 def smoothed(values: np.ndarray, reach: int) -> np.ndarray:
@@ -237,9 +237,10 @@ def _bar(
     axes.errorbar([x], [value], yerr=arms, fmt="none", ecolor=_colour(number), capsize=2.5, lw=1)
 
 
-def _write(
+def write_figure(
     path_stem: str | Path, draw: "Callable[[Sequence[Axes]], None]", panels: int = 1
 ) -> Paths:
+    """Draw on so many axes side by side, and write what came of it."""
     import matplotlib.style
     from matplotlib.figure import Figure
 

@@ -1,0 +1,36 @@
+"""Runs of `holdover` side by side on one device: how experiments start and continue them."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+def train(
+    folder: Path, settings: dict[str, Any], words: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a run, or continue it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    path = folder.with_name(f"{folder.name}.yaml")
+    path.write_text(yaml.safe_dump(settings, sort_keys=False))
+    if (folder / "log.jsonl").exists():
+        return holdover("train", "--resume", "--output", str(folder))
+    return holdover("train", "--config", str(path), "--output", str(folder), *words)
+
+
+def holdover(*words: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "holdover", *words])
+
+
+def wait(processes: list[subprocess.Popen[bytes]]) -> None:
+    codes = [process.wait() for process in processes]
+    if any(codes):
+        sys.exit("A part of the experiment failed: see above; the same command goes on from there.")
+
+
+def last_checkpoint(run: Path) -> Path:
+    """The end of a run, not its best."""
+    return max(run.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2]))
