@@ -175,6 +175,9 @@ def draw_learnt(stem: Path, record: dict[str, Any]) -> None:
             image, aspect="auto", origin="lower", extent=(1, SHOWN_LAGS, 0.5, len(layers) + 0.5)
         )
         weights.set(xlabel="Lag", ylabel="Layer")
+        weights.grid(visible=False)
+        for axis in (share.xaxis, weights.yaxis):
+            axis.get_major_locator().set_params(integer=True)
         weights.figure.colorbar(shown, ax=weights, label="Sum over heads of gate x |weight|")
 
     write_figure(stem, draw, panels=2)

@@ -1,0 +1,189 @@
+"""Time and memory of one layer's attention with a recurrence (RSA) against plain attention, by length.
+
+    python benchmarks/rsa.py --output results/rsa
+
+Forward and backward of 8 heads of 64, half of the heads with a recurrence, in bfloat16:
+ plain    fused causal softmax attention
+ linear   RSA as the scan of its recurrence and fused attention: nothing of size T x T in that branch
+ split    RSA as the product with its matrices and fused attention
+ dense    RSA as one mixed matrix, as the formula is written
+Every computation is measured only after its output and gradients were compared with those of the dense
+one in float32. Each is measured as it is and compiled, and the faster of the two counts. Where one does
+not fit into memory its line is missing.
+"""
+
+import argparse
+import gc
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from holdover.mechanisms.rem import RecurrenceEncoding
+from holdover.mechanisms.rsa import RSA, SoftmaxAttention
+from holdover.results import choose_device, provenance, write_record
+
+HEADS, WIDTH = 8, 64
+COUNTS, DILATIONS = (0, 0, 0, 0, 2, 2), (3, 6, 9, 12)
+COMPUTATIONS = ("plain", "linear", "split", "dense")
+# Length at which outputs and gradients are compared, and by how much they may differ, as a share.
+CHECKED_LENGTH = 1000
+AGREES = {torch.float32: 1e-4, torch.bfloat16: 0.03}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
+    parser.add_argument("--lengths", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192])
+    parser.add_argument("--rows", type=int, default=4)
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--float32", action="store_true", help="instead of bfloat16")
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument(
+        "--report", action="store_true", help="print the table of --output and stop"
+    )
+    options = parser.parse_args()
+    if not options.report:
+        run(options)
+    print(report(options.output))
+
+
+def run(options: argparse.Namespace) -> None:
+    device = choose_device(options.device)
+    dtype = torch.float32 if options.float32 else torch.bfloat16
+    record: dict[str, Any] = {
+        "benchmark": "rsa",
+        "heads": [HEADS, WIDTH],
+        "rem_counts": COUNTS,
+        "rows": options.rows,
+        "dtype": str(dtype).removeprefix("torch."),
+        "disagreement": {name: check(name, device, dtype) for name in COMPUTATIONS[1:]},
+        "cases": [],
+        "provenance": provenance(device),
+    }
+    for length in options.lengths:
+        for name in COMPUTATIONS:
+            case = measured(name, length, options, device, dtype)
+            if case is not None:
+                record["cases"].append(case)
+                print(case, flush=True)
+                write_record(options.output / f"{device.type}.json", record)
+
+
+def attention(name: str, device: torch.device) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    plain = SoftmaxAttention(causal=True)
+    if name == "plain":
+        return plain
+    torch.manual_seed(0)
+    rsa = RSA(RecurrenceEncoding(COUNTS, DILATIONS, gate=0.0), name).to(device)
+    return lambda query, key, value: rsa(query, key, value, plain)
+
+
+def inputs(rows: int, length: int, device: torch.device, dtype: torch.dtype) -> list[Tensor]:
+    torch.manual_seed(1)
+    shape = (rows, HEADS, length, WIDTH)
+    return [torch.randn(shape, device=device).to(dtype).requires_grad_() for _ in range(3)]
+
+
+def check(name: str, device: torch.device, dtype: torch.dtype) -> float:
+    """The largest difference to the dense computation in float32, as a share of its size."""
+    found = [
+        outcome(attention(way, device), inputs(2, CHECKED_LENGTH, device, precision))
+        for way, precision in (("dense", torch.float32), (name, dtype))
+    ]
+    worst = max(
+        float((ours.float() - theirs).norm() / theirs.norm())
+        for theirs, ours in zip(*found, strict=True)
+    )
+    if not worst < AGREES[dtype]:
+        raise SystemExit(f"{name} is wrong: it differs by {worst:.1%} from the dense computation.")
+    return worst
+
+
+def outcome(attend: Callable[..., Tensor], values: list[Tensor]) -> list[Tensor]:
+    output = attend(*values)
+    output.float().square().sum().backward()
+    return [output.detach(), *(value.grad for value in values if value.grad is not None)]
+
+
+def measured(
+    name: str, length: int, options: argparse.Namespace, device: torch.device, dtype: torch.dtype
+) -> dict[str, Any] | None:
+    """Milliseconds and peak memory; None where it does not fit."""
+    case: dict[str, Any] = {"computation": name, "length": length}
+    try:
+        for way in ("eager", "compiled"):
+            torch._dynamo.reset()
+            attend = attention(name, device)
+            if way == "compiled":
+                attend = torch.compile(attend, dynamic=False)
+            case[way] = timed(attend, inputs(options.rows, length, device, dtype), options.repeats)
+    except torch.OutOfMemoryError:
+        return None
+    finally:
+        gc.collect()
+    faster = min((case["eager"], case["compiled"]), key=lambda found: found["milliseconds"])
+    return {**case, **faster}
+
+
+def timed(attend: Callable[..., Tensor], values: list[Tensor], repeats: int) -> dict[str, float]:
+    gradient = torch.randn_like(values[0])
+    cuda = gradient.is_cuda
+
+    def step() -> None:
+        for value in values:
+            value.grad = None
+        attend(*values).backward(gradient)
+
+    for _ in range(3):
+        step()
+    if cuda:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated() if cuda else 0
+    times = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        step()
+        if cuda:
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - started)
+    found = {"milliseconds": 1000 * statistics.median(times)}
+    if cuda:
+        # Beside the inputs, which every computation is given.
+        given = sum(value.nbytes for value in values)
+        found["peak_bytes"] = torch.cuda.max_memory_allocated() - before + given
+    return found
+
+
+def report(folder: Path) -> str:
+    lines = [
+        "| device | length | computation | ms | times plain | MiB | times plain |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for path in sorted(folder.glob("*.json")):
+        record = json.loads(path.read_text())
+        plain = {c["length"]: c for c in record["cases"] if c["computation"] == "plain"}
+        for case in record["cases"]:
+            base = plain[case["length"]]
+            cells = [record["provenance"]["device"], f"{case['length']:,}", case["computation"]]
+            cells += [f"{case['milliseconds']:.2f}"]
+            cells += [f"{case['milliseconds'] / base['milliseconds']:.2f}"]
+            if "peak_bytes" in case:
+                cells += [f"{case['peak_bytes'] / 2**20:,.0f}"]
+                cells += [f"{case['peak_bytes'] / base['peak_bytes']:.2f}"]
+            else:
+                cells += ["", ""]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
