@@ -390,6 +390,16 @@ def test_other_settings_are_refused_and_named(tmp_path, capsys):
     assert files_of(run) == before
 
 
+def test_settings_that_are_newer_than_a_run(tmp_path):
+    """Were as they are by default."""
+    run = train(tmp_path, max_steps=2)
+    about = json.loads((run / "holdover_run.json").read_text())
+    del about["options"]["bf16"], about["options"]["recurrence"]["horizon"]
+    (run / "holdover_run.json").write_text(json.dumps(about))
+    train(tmp_path, resume=True, max_steps=4)
+    assert len(steps_of(run)) == 4
+
+
 @pytest.mark.parametrize("which", ["training", "validation"])
 def test_another_text_under_the_same_name_is_refused(which, tmp_path, capsys):
     path = write_documents(tmp_path / "other.txt", seed=1)

@@ -117,7 +117,9 @@ def read_about(folder: Path) -> dict[str, Any]:
 
 
 def check_same_run(before: dict[str, Any], now: dict[str, Any]) -> None:
-    before, now = _dotted(before), _dotted(now)
+    # What did not exist when the run began was as it is by default.
+    defaults = as_dict(TrainOptions(model=now["model"], data=now["data"]))
+    before, now = _dotted(defaults) | _dotted(before), _dotted(now)
     changeable = CHANGEABLE
     if now["schedule"] != "constant":
         # Another end is another schedule, from the first step on.
