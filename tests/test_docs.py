@@ -34,6 +34,23 @@ def test_the_first_run(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "runs/plots/training.png").exists()
 
 
+def test_recurrence_inside_attention(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOLDOVER_CACHE", str(tmp_path / "cache"))
+    (settings,) = blocks("yaml")
+    (tmp_path / "run.yaml").write_text(settings.replace("epochs: 3", "max_steps: 3"))
+    _, section = GUIDE.split("## Recurrence inside attention")
+    commands = [shlex.split(line) for line in section.split("```")[1].split("\n") if line]
+    assert [words[1] for words in commands] == ["train", "eval", "compare"]
+    plain = "train --config run.yaml --output runs/plain recurrence=none"
+    evaluation = "eval --model runs/plain --data time-machine --output runs/plain-eval"
+    for words in (plain.split(), evaluation.split(), *(words[1:] for words in commands)):
+        shorter = ["--document-tokens", "700"] if words[0] == "eval" else []
+        assert cli.main([*words, *shorter]) == 0, capsys.readouterr().err
+    record = json.loads((tmp_path / "runs/rsa-eval/eval.json").read_text())
+    assert record["model"]["recurrence"]["rsa"] and record["model"]["recurrence"]["carry"] == "none"
+
+
 def test_the_same_in_python(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOLDOVER_CACHE", str(tmp_path / "cache"))

@@ -180,6 +180,7 @@ def test_the_choice_goes_by_length():
     for device in ("cpu", "cuda", "mps"):
         assert choose(16, torch.device(device)) == "split"
         assert choose(100_000, torch.device(device)) == "linear"
+        assert choose(2_000, torch.device(device), queries=1) == "split"
 
 
 def test_the_module_learns_and_chooses():

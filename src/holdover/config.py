@@ -7,6 +7,7 @@
 
 import dataclasses
 import difflib
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,6 +22,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "recompute": ("none", "window", "auto"),
     "lower_layers": ("auto", "batched", "per_window"),
 }
+# What only rsa=True uses.
+RSA_FIELDS = ("rem_counts", "rem_dilations", "rem_gate", "rem_truncate", "rsa_layers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +40,7 @@ class RecurrenceConfig:
     """Tokens of a window that the next one reads again (o)."""
     carry: str = "pooled"
     """A name in CARRIES: pooled summary vectors, memory tokens, the backbone's own memory (XLNet,
-    Transformer-XL), or none."""
+    Transformer-XL), that and the states of its recurrent layers ("blocks"), or none."""
     slots: int = 1
     """Vectors in the state (with carry="tokens": read positions, and as many write positions)."""
     insert_layer: int | Literal["all"] = 2
@@ -55,7 +58,19 @@ class RecurrenceConfig:
     pool_positions: Literal["all", "non_overlap"] = "all"
     """Positions that are pooled; non_overlap leaves out those the next window reads again."""
     memory_length: int | None = None
-    """Positions carry="memory" keeps in every layer; none keeps one window."""
+    """Positions carry="memory" and "blocks" keep in every layer; none keeps one window."""
+    rsa: bool = False
+    """Mix a recurrence over the window's positions into the attention of layers (RSA)."""
+    rem_counts: tuple[int, ...] = (0, 0, 0, 0, 2, 2)
+    """With rsa, heads that get one: with a regular, a cos, a sin matrix, and the dilated three."""
+    rem_dilations: tuple[int, ...] = (3, 6, 9, 12)
+    """One for each dilated head, in the order regular, cos 1, sin 1, cos 2, sin 2, ..."""
+    rem_gate: float = -3.0
+    """Where the gates begin, before the sigmoid: at -3 the recurrence has a share of 0.047."""
+    rem_truncate: int | None = None
+    """Longest lag of the recurrence; none leaves that to its rates."""
+    rsa_layers: tuple[int, ...] | Literal["all"] = "all"
+    """Layers with a recurrence in their attention, counted from 1, or "all"."""
     detach_state: bool = False
     """Cut the gradient at every window, and hand out states without a graph."""
     horizon: int | None = None
@@ -68,7 +83,10 @@ class RecurrenceConfig:
     """Run the layers below insert_layer for all windows in one batch, or window by window."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "map_hidden", tuple(self.map_hidden))
+        for name in ("map_hidden", "rem_counts", "rem_dilations"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if self.rsa_layers != "all":
+            object.__setattr__(self, "rsa_layers", tuple(self.rsa_layers))
         for name, choices in CHOICES.items():
             value = getattr(self, name)
             if value not in choices:
@@ -79,7 +97,7 @@ class RecurrenceConfig:
         _at_least("window", self.window, 1)
         _at_least("overlap", self.overlap, 0)
         _at_least("slots", self.slots, 1)
-        for name in ("horizon", "memory_length", "memory_budget"):
+        for name in ("horizon", "memory_length", "memory_budget", "rem_truncate"):
             if getattr(self, name) is not None:
                 _at_least(name, getattr(self, name), 1)
         for size in self.map_hidden:
@@ -91,11 +109,44 @@ class RecurrenceConfig:
             )
         if self.insert_layer != "all":
             _at_least("insert_layer", self.insert_layer, 1, or_else='or the word "all"')
+        self._check_rsa()
+
+    def _check_rsa(self) -> None:
+        for count in self.rem_counts:
+            _at_least("rem_counts", count, 0)
+        if len(self.rem_counts) != 6 or sum(self.rem_counts) < 1:
+            raise ValueError(
+                f"rem_counts={self.rem_counts} must be six numbers of heads, with a regular, a cos, a "
+                "sin matrix and with the dilated three, and at least 1 together."
+            )
+        for dilation in self.rem_dilations:
+            _at_least("rem_dilations", dilation, 1)
+        dilated = sum(self.rem_counts[3:])
+        if len(self.rem_dilations) != dilated:
+            raise ValueError(
+                f"rem_dilations={self.rem_dilations} must have one number for each of the {dilated} "
+                f"dilated heads of rem_counts={self.rem_counts}: give {dilated or 'none'} of them."
+            )
+        if not math.isfinite(self.rem_gate):
+            raise ValueError(
+                f"rem_gate={self.rem_gate} must be a finite number: no other one can be trained."
+            )
+        if self.rsa_layers != "all":
+            for layer in self.rsa_layers:
+                _at_least("rsa_layers", layer, 1, or_else='or the word "all"')
+            if not self.rsa_layers or len(set(self.rsa_layers)) != len(self.rsa_layers):
+                raise ValueError(
+                    f"rsa_layers={self.rsa_layers} must name one or more layers, each of them once, or "
+                    'be the word "all".'
+                )
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain values as a JSON file has them."""
         values = dataclasses.asdict(self)
-        values["map_hidden"] = list(self.map_hidden)
-        return values
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in values.items()
+        }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "RecurrenceConfig":
@@ -120,7 +171,13 @@ class RecurrenceConfig:
             "memory_budget",
             "lower_layers",
         }
-        return {key: value for key, value in self.to_dict().items() if key not in training_only}
+        # States of models without it do not mention it.
+        unused = frozenset() if self.rsa else {"rsa", *RSA_FIELDS}
+        return {
+            key: value
+            for key, value in self.to_dict().items()
+            if key not in training_only and key not in unused
+        }
 
 
 def _at_least(name: str, value: Any, least: int, or_else: str = "") -> None:

@@ -65,7 +65,7 @@ def add_flags(
         group = groups[setting.key.partition(".")[0]]
         names = [f"--{setting.key.replace('_', '-')}"]
         if setting.key in short:
-            names.insert(0, f"--{short[setting.key]}")
+            names.insert(0, f"--{short[setting.key].replace('_', '-')}")
         shown = (
             "" if setting.default in (None, "", ()) else f" (default: {_shown(setting.default)})"
         )
@@ -140,7 +140,8 @@ def _chosen(
     chosen: dict[str, Any] = {}
     for layer in layers:
         for key, value in _flat(layer, known).items():
-            key = aliases.get(key, key).replace("-", "_")
+            key = key.replace("-", "_")
+            key = aliases.get(key, key)
             chosen[key] = _convert(_known(key, known, aliases), value)
     return chosen
 

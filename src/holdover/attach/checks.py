@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..config import RecurrenceConfig
+from ..backbones import takes_rsa
+from ..config import RSA_FIELDS, RecurrenceConfig
 from ..mechanisms import CARRIES, Carry
 from ..state import State, check_owner
 
@@ -27,6 +28,12 @@ def check_carry(config: RecurrenceConfig) -> None:
                 f"{name}={getattr(config, name)!r} has no effect with carry={config.carry!r}: leave it "
                 "out, or choose another kind of state."
             )
+    for name in () if config.rsa else RSA_FIELDS:
+        if getattr(config, name) != getattr(default, name):
+            raise ValueError(
+                f"{name}={getattr(config, name)!r} has no effect without rsa: leave it out, or set "
+                "rsa=True."
+            )
 
 
 def check_fit(config: RecurrenceConfig, model: Any, row: Any, layers: int, carry: Carry) -> None:
@@ -45,16 +52,54 @@ def check_fit(config: RecurrenceConfig, model: Any, row: Any, layers: int, carry
             f"insert_layer={config.insert_layer} is out of range: {type(model).__name__} has layers "
             f'1 to {layers}; choose one of them or "all".'
         )
+    recurrent = row.recurrent_layers(model.config)
+    if recurrent and config.carry not in ("blocks", "none"):
+        raise ValueError(
+            f"carry={config.carry!r} leaves out the states of the recurrent layers that this "
+            f'{model.config.model_type} has: use carry="blocks", which carries them and the memory (or '
+            'carry="none" for the twin that carries nothing).'
+        )
+    if config.carry == "blocks" and not recurrent:
+        raise ValueError(
+            'carry="blocks" carries the states of recurrent layers, and this '
+            f"{model.config.model_type} has none: name them in recurrent_layers of a holdover_xl model, "
+            "or use another kind of state."
+        )
     if config.carry == "memory" and not row.takes_memory:
         raise ValueError(
             f'carry="memory" uses the backbone\'s own memory and {model.config.model_type} has none: '
             'use carry="pooled" or carry="tokens".'
         )
+    if config.rsa:
+        check_rsa(config, model, row, layers)
     check_attention(model)
     if getattr(model, "is_gradient_checkpointing", False):
         raise ValueError(
             "The base model recomputes its layers, which would replay them without the state: call "
             'base.gradient_checkpointing_disable() and use RecurrenceConfig(recompute="window").'
+        )
+
+
+def check_rsa(config: RecurrenceConfig, model: Any, row: Any, layers: int) -> None:
+    """Refuse a recurrence that has no place in the model's attention."""
+    for number in () if config.rsa_layers == "all" else config.rsa_layers:
+        if number > layers:
+            raise ValueError(
+                f"rsa_layers={config.rsa_layers} is out of range: {type(model).__name__} has layers 1 "
+                f'to {layers}; choose among them or "all".'
+            )
+    first = model.base_model.get_submodule(row.base).get_submodule(row.layers)[0]
+    if not takes_rsa(first.get_submodule(row.attention)):
+        raise ValueError(
+            "rsa=True is mixed in through transformers' attention interface, and "
+            f"{model.config.model_type} does not use it: leave rsa out, or take another backbone "
+            '(holdover_xl has a recurrence of its own, with attention="rsa" in its shape).'
+        )
+    heads, asked = model.config.num_attention_heads, sum(config.rem_counts)
+    if asked > heads:
+        raise ValueError(
+            f"rem_counts={config.rem_counts} asks for {asked} heads with a recurrence, and "
+            f"{type(model).__name__} has {heads} a layer: give {heads} at most."
         )
 
 

@@ -104,12 +104,12 @@ def open_model(
         model.horizon = 1 if recurrence.detach_state else recurrence.horizon
         model.recompute = recurrence.recompute
         return model
-    if own.carry == "none":
+    if own.carry == "none" and not own.rsa:
         return add_recurrence(remove_recurrence(model), recurrence)
     differing = [
-        f"{key} is {own.state_fields()[key]!r} in the model and {value!r} was asked for"
-        for key, value in recurrence.state_fields().items()
-        if value != own.state_fields()[key]
+        f"{key} is {getattr(own, key)!r} in the model and {getattr(recurrence, key)!r} was asked for"
+        for key in own.state_fields() | recurrence.state_fields()
+        if getattr(own, key) != getattr(recurrence, key)
     ]
     raise ValueError(
         f"{name} was trained with another recurrence: {'; '.join(differing)}. Leave these settings out, "

@@ -17,6 +17,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import cached_file
 
 from ..backbones import class_named, is_attached
+from ..mechanisms.rem import RecurrenceEncoding
 from ..state import write_atomically
 
 ADDED_CONFIG = "holdover_config.json"
@@ -87,7 +88,7 @@ class Saving:
             super().initialize_weights()  # type: ignore[misc]
 
     def _init_weights(self, module: Any) -> None:
-        if module is self.recurrence:
+        if module is self.recurrence or isinstance(module, RecurrenceEncoding):
             module.reset_parameters()
 
     def save_pretrained(

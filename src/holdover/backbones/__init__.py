@@ -2,6 +2,7 @@
 
 from .heads import Task, class_named, head_classes, task_of
 from .rows import BACKBONES, Row, row_of
+from .rsa import add_rsa, takes_rsa
 from .seams import Seams, is_attached, linear_head
 
 __all__ = [
@@ -9,10 +10,12 @@ __all__ = [
     "Row",
     "Seams",
     "Task",
+    "add_rsa",
     "class_named",
     "head_classes",
     "is_attached",
     "linear_head",
     "row_of",
+    "takes_rsa",
     "task_of",
 ]

@@ -28,9 +28,10 @@ Computation = Literal["dense", "split", "linear"]
 # `weights(query, key)`, the matrix [B, H, T, S].
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
-# From how many keys on the scan is chosen. One core of a CPU, 8 heads of 64, float32, forward and
-# backward: split and scan even at 256, the scan 1.3 times faster at 512 and twice at 2048. The GPU's
-# number is an estimate (small products cost a launch there, large ones little), not a measurement.
+# From how many keys on the scan is chosen, with as many queries. One core of a CPU, 8 heads of 64,
+# float32, forward and backward: split and scan even at 256, the scan 1.3 times faster at 512 and twice
+# at 2048. The GPU's number is an estimate (small products cost a launch there, large ones little), not
+# a measurement.
 LINEAR_FROM_KEYS = {"cpu": 256, "cuda": 1024}
 
 
@@ -103,7 +104,8 @@ def rsa(
     of the others, and the attention has a mask of its own. `computation` None: see `choose`.
     """
     attention = SoftmaxAttention() if attention is None else attention
-    computation = choose(key.shape[2], query.device) if computation is None else computation
+    if computation is None:
+        computation = choose(key.shape[2], query.device, query.shape[2])
     if computation not in get_args(Computation):
         raise ValueError(f"computation={computation!r}: expected one of {get_args(Computation)}")
     heads, queries, keys = len(kernel.dilations), query.shape[2], key.shape[2]
@@ -130,14 +132,16 @@ def rsa(
     return mixed if heads == query.shape[1] else torch.cat([mixed, attended[:, heads:]], 1)
 
 
-def choose(keys: int, device: torch.device) -> Computation:
-    """The scan where there are enough keys, else the product with the matrix.
+def choose(keys: int, device: torch.device, queries: int | None = None) -> Computation:
+    """The scan where the matrix is large enough, else the product with it (queries None: a square).
 
     The scan's cost is linear and begins with a number of small products; the matrix's is one product
-    of T x S. "dense" is never chosen: it is what the others are compared with.
+    of T x S, which is little for the one query of a token that is being written. "dense" is never
+    chosen: it is what the others are compared with.
     """
     least = LINEAR_FROM_KEYS.get(device.type, LINEAR_FROM_KEYS["cuda"])
-    return "linear" if keys >= least else "split"
+    queries = keys if queries is None else queries
+    return "linear" if queries * keys >= least**2 else "split"
 
 
 class RSA(nn.Module):

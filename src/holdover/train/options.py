@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..config import RecurrenceConfig
+from ..config import RSA_FIELDS, RecurrenceConfig
 from ..data.options import TextOptions
 from ..settings import build
 
@@ -15,6 +15,7 @@ ALIASES = {
     "overlap": "recurrence.overlap",
     "recurrence": "recurrence.carry",
     "lr": "learning_rate",
+    **{name: f"recurrence.{name}" for name in ("rsa", *RSA_FIELDS)},
 }
 # What may differ between a run and its continuation: when it ends (unless learning rates depend on
 # that), what it shows and keeps, where this machine has its files.
