@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 import holdover
 from holdover.models import TransformerXLConfig, TransformerXLForCausalLM
-from holdover.models.transformer_xl import Places, RelativeAttention
+from holdover.models.transformer_xl_layer import Places, RelativeAttention
 from holdover.results import device_name, provenance, write_record
 
 CASES = ("two-matrix", "two-matrix-compiled", "fused", "fused-compiled")

@@ -9,9 +9,22 @@ import torch
 import holdover
 from holdover import BACKBONES, CARRIES
 from holdover.windows import IGNORED
-from tiny import CONFIGS, DECODERS, LAYERS, attach, build, outputs_of, tokens
+from tiny import (
+    BLOCKS,
+    CONFIGS,
+    DECODERS,
+    LAYERS,
+    ROWS,
+    RSA_DECODERS,
+    RSA_ENCODERS,
+    attach,
+    build,
+    outputs_of,
+    tokens,
+)
 
 WINDOW = 9
+RSA = {"rsa": True, "rem_counts": (1, 0, 0, 0, 1, 1), "rem_dilations": (2, 3)}
 OPTIONS = {
     "pooled": {},
     "three-slots": {"slots": 3},
@@ -30,16 +43,35 @@ OPTIONS = {
     "tokens": {"carry": "tokens", "slots": 2},
     "tokens-learned": {"carry": "tokens", "slots": 3, "start": "learned", "overlap": 2},
     "none": {"carry": "none"},
+    "rsa": {**RSA, "carry": "none"},
+    "rsa-pooled": {**RSA, "insert_layer": "all", "slots": 2, "rem_truncate": 4},
+    "rsa-batched-lower": {**RSA, "lower_layers": "batched", "insert_layer": LAYERS},
+    "rsa-tokens": {**RSA, "carry": "tokens", "slots": 2, "overlap": 2, "rsa_layers": (1, LAYERS)},
     "memory": {"carry": "memory"},
     "short-memory": {"carry": "memory", "memory_length": 5, "overlap": 2},
+    "blocks": {"carry": "blocks"},
+    "short-memory-blocks": {"carry": "blocks", "memory_length": 5, "overlap": 2},
 }
+
+
+def takes(name, options) -> bool:
+    if options.get("rsa"):
+        return name in (*RSA_DECODERS, *RSA_ENCODERS)
+    if name == BLOCKS:
+        return options.get("carry") in ("blocks", "none")
+    if options.get("carry") == "blocks":
+        return False
+    return options.get("carry") != "memory" or BACKBONES[name].takes_memory
+
+
 GRID = [
     pytest.param(name, options, id=f"{name}-{label}")
-    for name, row in BACKBONES.items()
+    for name in ROWS
     for label, options in OPTIONS.items()
-    if options.get("carry") != "memory" or row.takes_memory
+    if takes(name, options)
 ]
 EVERY = pytest.mark.parametrize(("name", "options"), GRID)
+READ_LEFT_TO_RIGHT = (*DECODERS, BLOCKS, "xlnet")
 CLOSE = {"rtol": 2e-4, "atol": 2e-4}
 
 
@@ -60,7 +92,7 @@ def assert_same_gradients(ours, theirs):
 
 
 def test_every_row_has_a_tiny_configuration():
-    assert set(CONFIGS) == set(BACKBONES)
+    assert set(CONFIGS) == set(ROWS)
 
 
 def test_every_choice_of_every_option_is_in_the_grid():
@@ -187,7 +219,7 @@ def test_the_past_acts_only_through_the_state(name, options):
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [p for p in GRID if p.values[0] in (*DECODERS, "xlnet")]
+    ("name", "options"), [p for p in GRID if p.values[0] in READ_LEFT_TO_RIGHT]
 )
 def test_no_output_sees_a_later_token(name, options):
     model = attach(build(name), **options)
@@ -211,7 +243,7 @@ def test_two_calls_are_one(name, options):
     first = model(ids[:, :boundary])
     second = model(ids[:, boundary:], state=first.state)
     kept = boundary
-    if not BACKBONES[name].causal and name != "xlnet" and overlap:
+    if not ROWS[name].causal and name != "xlnet" and overlap:
         # Bidirectional models return a position from the window that centres it, which a call that
         # ends there cannot wait for.
         kept = boundary - overlap
@@ -276,7 +308,7 @@ def test_each_row_resets_where_its_own_documents_end(name, options):
     for row, begin, end in pieces:
         alone = model(ids[row : row + 1, begin:end])
         torch.testing.assert_close(together.logits[row, begin:end], alone.logits[0], **CLOSE)
-    if name in (*DECODERS, "xlnet"):
+    if name in READ_LEFT_TO_RIGHT:
         loss = model(ids, labels=ids, document_starts=starts).loss
         sums = [
             (end - begin - 1)
@@ -331,7 +363,7 @@ def test_gradients_reach_every_added_parameter_and_no_frozen_one(name, options):
 CARRYING = [
     p
     for p in GRID
-    if p.values[0] in ("gpt2", "llama", "bert", "xlnet", "holdover_xl")
+    if p.values[0] in ("gpt2", "llama", "bert", "xlnet", "holdover_xl", BLOCKS)
     and carries(p.values[1])
     and p.values[1].get("lower_layers") != "batched"
 ]
@@ -390,7 +422,7 @@ def test_saved_and_loaded_is_the_same_model(name, options, tmp_path):
 def test_texts_of_any_length_are_windows_one_after_the_other(name, options):
     model = attach(build(name), **options)
     overlap = options.get("overlap", 0)
-    centred = not BACKBONES[name].causal and name != "xlnet"
+    centred = not ROWS[name].causal and name != "xlnet"
     for length in (1, 2, WINDOW - 1, WINDOW, WINDOW + 1, 47):
         ids = tokens(1, length)
         whole = model(ids)

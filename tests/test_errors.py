@@ -54,7 +54,7 @@ def test_an_unknown_key_names_its_neighbours():
         ),
         ({"window": 9, "insert_layer": 4}, "has layers 1 to 3"),
         ({"window": 9, "carry": "memory"}, "gpt2 has none"),
-        ({"window": 9, "carry": "kv"}, "'pooled', 'tokens', 'memory', 'none'"),
+        ({"window": 9, "carry": "kv"}, "'pooled', 'tokens', 'memory', 'blocks', 'none'"),
         # A switch that would do nothing.
         ({"window": 9, "carry": "tokens", "pooling": "max"}, "no effect with carry='tokens'"),
         ({"window": 9, "carry": "none", "slots": 3}, "slots=3 has no effect"),

@@ -3,16 +3,17 @@
 import pytest
 import torch
 
-from test_contract import OPTIONS
-from tiny import DECODERS, attach, build, tokens
+from test_contract import GRID
+from tiny import BLOCKS, DECODERS, attach, build, tokens
 
 WINDOW = 9
 CLOSE = {"rtol": 2e-4, "atol": 2e-4}
-STREAMED = {name: options for name, options in OPTIONS.items() if options.get("carry") != "memory"}
+STREAMED = [
+    p for p in GRID if p.values[0] in (*DECODERS, BLOCKS) and p.values[1].get("carry") != "memory"
+]
 
 
-@pytest.mark.parametrize("options", STREAMED.values(), ids=STREAMED.keys())
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize(("name", "options"), STREAMED)
 def test_pieces_are_the_whole(name, options):
     model = attach(build(name), **options)
     overlap = options.get("overlap", 0)

@@ -80,20 +80,32 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
 }
 
+# A model with recurrent layers is a configuration of its row, and refuses what the row's others take.
+BLOCKS = "block_recurrent"
+CONFIGS[BLOCKS] = {
+    **CONFIGS["holdover_xl"],
+    "recurrent_layers": [2],
+    "state_vectors": 5,
+}
+ROWS = {**BACKBONES, BLOCKS: BACKBONES["holdover_xl"]}
+
 DECODERS = [name for name, row in BACKBONES.items() if row.causal]
+# Backbones whose attention goes through transformers' attention interface.
+RSA_DECODERS = ["gpt2", "opt", "gpt_neox", "llama", "mistral", "qwen2", "qwen3", "gemma3_text"]
+RSA_ENCODERS = ["bert", "roberta", "electra", "distilbert", "modernbert"]
 # The head whose outputs a contract test compares: the language model, which every row has.
 LANGUAGE_MODEL = {
     name: "causal-lm" if row.causal or name == "xlnet" else "masked-lm"
-    for name, row in BACKBONES.items()
+    for name, row in ROWS.items()
 }
 
 
 def build(name: str, task: str | None = None, seed: int = 0, **changes: Any) -> Any:
     """A random model of an architecture with the head of a task (None: its language model)."""
-    row = BACKBONES[name]
+    row, model_type = ROWS[name], "holdover_xl" if name == BLOCKS else name
     values = {"vocab_size": VOCABULARY, **SPECIAL, **CONFIGS[name], **changes}
-    config = transformers.AutoConfig.for_model(name, **values)
-    cls = class_named(head_classes(name, row)[task or LANGUAGE_MODEL[name]])
+    config = transformers.AutoConfig.for_model(model_type, **values)
+    cls = class_named(head_classes(model_type, row)[task or LANGUAGE_MODEL[name]])
     torch.manual_seed(seed)
     model = cls(config).eval()
     for parameter in model.parameters():

@@ -53,8 +53,13 @@ class TransformerXL:
         return x @ word.T + self.weights["lm_head.bias"], inputs
 
     def _layer(self, name: str, x: Tensor, older: Tensor, memory_length: int) -> Tensor:
-        eps = self.config.layer_norm_epsilon
         read = self._attention(f"{name}.attention", x, older, memory_length)
+        return self._after_attention(
+            name, x, linear(read, self.weights, f"{name}.attention.output")
+        )
+
+    def _after_attention(self, name: str, x: Tensor, read: Tensor) -> Tensor:
+        eps = self.config.layer_norm_epsilon
         x = layer_norm(x + read, self.weights, f"{name}.attention_norm", eps)
         inner = linear(x, self.weights, f"{name}.inner")
         inner = torch.where(inner > 0, inner, torch.zeros_like(inner))
@@ -63,6 +68,7 @@ class TransformerXL:
         )
 
     def _attention(self, name: str, x: Tensor, older: Tensor, memory_length: int) -> Tensor:
+        """[T, H d] what the heads have read, side by side."""
         width = self.config.d_head
         u = self.weights["transformer.content_bias"]
         v = self.weights["transformer.position_bias"]
@@ -88,7 +94,7 @@ class TransformerXL:
                 weights = torch.softmax(torch.stack(scores), dim=0)
                 heads.append(weights @ torch.stack(seen))
             joined.append(torch.cat(heads))
-        return linear(torch.stack(joined), self.weights, f"{name}.output")
+        return torch.stack(joined)
 
     def _sinusoids(self, distance: int) -> Tensor:
         """R: all sines, then all cosines."""

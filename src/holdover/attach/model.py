@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ..backbones import Seams, Task, row_of, task_of
+from ..backbones import Seams, Task, add_rsa, row_of, task_of
 from ..config import RecurrenceConfig
 from ..mechanisms import CARRIES, Shape
 from ..state import State
@@ -66,6 +66,7 @@ class RecurrentModel(Stepping, Saving, Manners, Generation, PreTrainedModel):
             hidden=self.backbone.config.hidden_size,
             embedding=self.backbone.get_input_embeddings().embedding_dim,
             layers=layers,
+            recurrent_layers=self.row.recurrent_layers(self.backbone.config),
         )
         check_carry(self.settings)
         carry = CARRIES[self.settings.carry](self.settings, shape)
@@ -77,6 +78,7 @@ class RecurrentModel(Stepping, Saving, Manners, Generation, PreTrainedModel):
         self.seams: Seams = seams_class(
             self.backbone, self.row, carry, chosen if carry.enters_at_insert_layer else []
         )
+        add_rsa(self.seams, self.settings)
         self.seams.reads_left_to_right = self.task == "causal-lm" and not self.row.causal
         # Whether Trainer may leave the division by the number of labels to the loss.
         self.accepts_loss_kwargs = self.task in TOKEN_TASKS

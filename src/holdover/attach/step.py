@@ -79,7 +79,7 @@ class Stepping:
         """`step` on bare tensors: the part that is compiled."""
         batch, positions = window.input_ids.shape
         tokens: int | Tensor = positions if window.mask is None else window.mask.sum(1)
-        reading = self.recurrence.read(carried, present, batch)
+        reading = self.seams.prepared(self.recurrence.read(carried, present, batch), batch)
         trace = Trace(
             batch=batch,
             length=self._pooled(tokens),

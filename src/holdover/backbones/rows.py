@@ -44,6 +44,8 @@ class Row:
     norm_if: str | None = None
     # Older inputs of every layer can be attended to (carry="memory").
     takes_memory: bool = False
+    # Layers (from 0) that have a state of their own in a model so configured (carry="blocks").
+    recurrent_layers: Callable[[Any], tuple[int, ...]] = lambda config: ()
 
 
 _LLAMA = Row(layers="layers", attention="self_attn", norm="input_layernorm")
@@ -114,6 +116,7 @@ BACKBONES: dict[str, Row] = {
         seams=TransformerXLSeams,
         positions=lambda config: None,
         takes_memory=True,
+        recurrent_layers=lambda config: tuple(layer - 1 for layer in config.recurrent_layers),
     ),
 }
 

@@ -15,6 +15,7 @@ from ..mechanisms import Carry, Reading
 from ..mechanisms.carry import Trace
 from ..windows import Window
 from .attention import argument_names, by_name, with_changes
+from .rsa import RSASeam
 from .skip import SkipLayers
 
 
@@ -31,12 +32,14 @@ class Seams:
         self.base = model.base_model.get_submodule(row.base)
         self.layers: list[nn.Module] = list(self.base.get_submodule(row.layers))
         self.insert_layers = insert_layers
+        self.rsa: list[RSASeam] = []
         self.embedding = self.base.get_input_embeddings()
         self.reading: Reading | None = None
         self.trace: Trace | None = None
         self.window: Window | None = None
         self.last_layer: Tensor | None = None
         self.head_input: Tensor | None = None  # what the vocabulary projection was given
+        self.given_mask: Tensor | None = None  # [B, positions] as the base was given it
         # Positions of the open window that were read before and are in a cache.
         self.past = 0
         self.skip = SkipLayers(self)
@@ -54,6 +57,7 @@ class Seams:
                 self, layer, layer.get_submodule(self.row.attention), self._norm(layer)
             )
             self._handles += seam.attach()
+        self._handles += [seam.attach() for seam in self.rsa]
         for index, layer in enumerate(self.layers):
             self._handles += [
                 layer.register_forward_pre_hook(BeforeLayer(self, index), with_kwargs=True),
@@ -78,6 +82,10 @@ class Seams:
             return None
         return layer.get_submodule(row.norm)
 
+    def prepared(self, reading: Reading, batch: int) -> Reading:
+        """With what can be computed once for a window, however many pieces it is read in."""
+        return reading
+
     def open(self, window: Window, reading: Reading, trace: Trace) -> None:
         self.window, self.reading, self.trace = window, reading, trace
         if self.carry.needs_layer_inputs:
@@ -85,6 +93,7 @@ class Seams:
 
     def close(self) -> None:
         self.window = self.reading = self.trace = self.last_layer = self.head_input = None
+        self.given_mask = None
         self.skip.stored = None
 
     # What the hooks do; architectures with another layout override these.
@@ -110,7 +119,7 @@ class Seams:
         if self.carry.needs_layer_inputs:
             assert self.trace is not None and self.trace.layer_inputs is not None
             self.trace.layer_inputs.append(self.layer_input(named))
-        if self.fused_causal and named.get("attention_mask") is not None and self._unmasked(index):
+        if named.get("attention_mask") is not None and self.fused_causal and self._unmasked(index):
             # Under compilation transformers builds the causal mask it would otherwise leave out,
             # and the fused causal kernel takes none.
             return {"attention_mask": None}
@@ -256,7 +265,9 @@ class BeforeBase(_Hook):
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]):
         if self.seams.trace is None:
             return None
-        return (), self.seams.before_base(by_name(self.names, args, kwargs))
+        named = self.seams.before_base(by_name(self.names, args, kwargs))
+        self.seams.given_mask = named.get("attention_mask")
+        return (), named
 
 
 class AfterBase(_Hook):

@@ -1,10 +1,15 @@
 """Transformer-XL: its memory is the carried one, and carried rows are a memory of one layer."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from ..mechanisms import MemoryCarry
+from ..mechanisms import MemoryCarry, Reading
+from ..mechanisms.carry import Block, Trace
+from ..models.block_recurrent import BlockRecurrentLayer
+from ..windows import Window
 from .attention import AttentionSeam, CacheWithoutRows, by_name
 from .seams import Seams
 
@@ -35,10 +40,28 @@ class TransformerXLAttentionSeam(AttentionSeam):
 
 
 class TransformerXLSeams(Seams):
+    def prepared(self, reading: Reading, batch: int) -> Reading:
+        keys = {}
+        for index, layer in enumerate(self.layers):
+            if isinstance(layer, BlockRecurrentLayer):
+                carried = None if reading.states is None else reading.states[index]
+                keys[index] = layer.state_keys(carried, reading.visible, batch)
+        return replace(reading, states=None, state_keys=keys) if keys else reading
+
+    def open(self, window: Window, reading: Reading, trace: Trace) -> None:
+        super().open(window, reading, trace)
+        trace.next_state = self._next_state
+
+    def _next_state(self, index: int, block: Block) -> Tensor:
+        layer = self.layers[index]
+        assert isinstance(layer, BlockRecurrentLayer)
+        return layer.next_state(block)
+
     def before_base(self, named: dict[str, Any]) -> dict[str, Any]:
         named = super().before_base(named)
         reading = self.reading
         assert reading is not None
+        named["states"] = reading.state_keys
         if isinstance(self.carry, MemoryCarry):
             named["memory_length"] = self.carry.length
             named["filled"] = reading.filled

@@ -7,6 +7,7 @@ of a text.
 A kind of carry is one file with one class, and one row of this table.
 """
 
+from .blocks import BlockCarry
 from .carry import Carry, Reading, Shape
 from .memory import MemoryCarry
 from .none import NoCarry
@@ -17,11 +18,13 @@ CARRIES: dict[str, type[Carry]] = {
     "pooled": PooledCarry,
     "tokens": TokenCarry,
     "memory": MemoryCarry,
+    "blocks": BlockCarry,
     "none": NoCarry,
 }
 
 __all__ = [
     "CARRIES",
+    "BlockCarry",
     "Carry",
     "MemoryCarry",
     "NoCarry",

@@ -5,7 +5,7 @@ runs, `observe` is shown the layers' outputs; `write` makes the tensors that the
 The maps with weights sit in `read`, not in `write`: they are trained also where the state is cut.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ class Shape:
     hidden: int  # k
     embedding: int  # e
     layers: int  # L
+    recurrent_layers: tuple[int, ...] = ()  # from 0, those with a state of their own
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,21 @@ class Reading:
     suffix: Tensor | None = None  # [B, m, e] embeddings behind it
     memory: Sequence[Tensor] | None = None  # L x [B, M, k] older inputs of every layer
     filled: Tensor | None = None  # [B] how many of the M positions hold something
-    visible: Tensor | None = None  # [B] bool: rows that see rows and prefix; None = all
+    visible: Tensor | None = None  # [B] bool: rows that see rows, prefix and states; None = all
+    states: Mapping[int, Tensor] | None = None  # of recurrent layers (from 0): [B, S, k]
+    # Keys and values of those states, which the seams put in their place once for a window.
+    state_keys: Mapping[int, tuple[Tensor, Tensor]] | None = None
+
+
+@dataclass(frozen=True)
+class Block:
+    """What the next state of a recurrent layer is made of."""
+
+    inputs: Tensor  # [B, T, k] of the layer
+    memory: Tensor | None  # [B, M, k] its older inputs
+    unseen: Tensor | None  # [B, M + T] bool: places of both that hold nothing; None = none
+    state: Tensor | None  # [B, S, k] what was carried
+    present: Tensor | None  # [B] bool: rows that carry something; None = all
 
 
 class Carry(nn.Module):
@@ -92,6 +107,8 @@ class Trace:
     device: torch.device | None = None
     finished: bool = False  # the seams saw the whole forward
     pieces: bool = False  # the window was read piece by piece: `partial` is not pooled yet
+    # Of a recurrent layer (from 0) the state [B, S, k] behind a block; set by the seams that know it.
+    next_state: Callable[[int, Block], Tensor] | None = None
 
 
 def feed_forward(

@@ -22,11 +22,8 @@ class MemoryCarry(Carry):
     def read(self, tensors: Tensors | None, present: Tensor | None, batch: int) -> Reading:
         if tensors is None:
             return Reading()
-        filled = tensors["filled"]
-        if present is not None:
-            filled = torch.where(present, filled, torch.zeros_like(filled))
         memory = [tensors[f"layer.{layer}"] for layer in range(self.shape.layers)]
-        return Reading(memory=memory, filled=filled)
+        return Reading(memory=memory, filled=filled_of(tensors, present))
 
     def write(self, trace: Trace) -> dict[str, Tensor]:
         assert trace.layer_inputs is not None
@@ -34,9 +31,7 @@ class MemoryCarry(Carry):
         tokens = torch.as_tensor(trace.tokens, device=first.device).expand(trace.batch)
         filled = torch.zeros_like(tokens)
         if trace.carried is not None:
-            filled = trace.carried["filled"]
-            if trace.present is not None:
-                filled = torch.where(trace.present, filled, torch.zeros_like(filled))
+            filled = filled_of(trace.carried, trace.present)
         kept: dict[str, Tensor] = {"filled": (filled + tokens).clamp(max=self.length)}
         for layer, inputs in enumerate(trace.layer_inputs):
             if trace.carried is not None:
@@ -53,3 +48,9 @@ class MemoryCarry(Carry):
         both = torch.cat([older, inputs], 1)
         index = tokens[:, None] + torch.arange(self.length, device=both.device)
         return both.gather(1, index[..., None].expand(-1, -1, both.shape[-1]))
+
+
+def filled_of(tensors: Tensors, present: Tensor | None) -> Tensor:
+    """[B] positions that hold something: none in rows without a past."""
+    filled = tensors["filled"]
+    return filled if present is None else torch.where(present, filled, torch.zeros_like(filled))

@@ -2,11 +2,11 @@
 
 * A segment's queries read [memory ; segment]: of every layer the older inputs, given as `memory`. The
   model keeps none itself: they are the carried state (carry="memory"), or the keys of a cache.
+* Layers named in `recurrent_layers` have a state besides: the Block-Recurrent Transformer.
 * Only distances matter, so that the memory may be longer when a trained model is evaluated.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,21 +16,16 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.utils import can_return_tuple
 
-from ..mechanisms.relative import column_distances, hidden_keys, position_bias, sinusoids
+from ..mechanisms.relative import column_distances, hidden_keys, sinusoids
 from ..mechanisms.rem import RecurrenceEncoding
-from .attend import build_attend
+from .block_recurrent import (
+    BlockRecurrentLayer,
+    KeysValues,
+    StateReadingAttention,
+    StateUpdate,
+)
 from .transformer_xl_config import TransformerXLConfig, check_sizes
-
-
-@dataclass(frozen=True)
-class Places:
-    """How the queries of a window lie to their keys, and what all layers share of it."""
-
-    columns: Tensor  # [W, k] R at the distances of `column_distances`, dropout applied
-    hidden: Tensor  # [B or 1, 1, T, K] bool: what a query does not read
-    unseen: Tensor | None  # [B, K] bool: what nobody reads
-    content_bias: Tensor  # [H, d] u
-    position_bias: Tensor  # [H, d] v
+from .transformer_xl_layer import Places, TransformerXLLayer
 
 
 class ScaledEmbedding(nn.Embedding):
@@ -40,78 +35,10 @@ class ScaledEmbedding(nn.Embedding):
         return super().forward(input) * self.embedding_dim**0.5
 
 
-class RelativeAttention(nn.Module):
-    """Queries of a window, keys and values of what is in front of it as well."""
-
-    def __init__(self, config: TransformerXLConfig, index: int) -> None:
-        super().__init__()
-        self.index = index
-        self.heads = config.n_head
-        inner = config.n_head * config.d_head
-        self.scale = config.d_head**-0.5
-        self.query = nn.Linear(config.d_model, inner, bias=False)
-        self.key_value = nn.Linear(config.d_model, 2 * inner, bias=False)
-        self.position = nn.Linear(config.d_model, inner, bias=False)  # W_R
-        self.output = nn.Linear(inner, config.d_model, bias=False)
-        self.attend = build_attend(config)
-
-    def forward(
-        self,
-        hidden_states: Tensor,
-        places: Places,
-        memory: Tensor | None = None,
-        past_key_values: Any = None,
-    ) -> Tensor:
-        """[B, T, k]; memory [B, M, k]: older inputs of this layer, read in front of the cache's keys."""
-        older = hidden_states if memory is None else torch.cat([memory, hidden_states], 1)
-        query = self._heads(self.query(hidden_states))
-        key, value = (
-            self._heads(part).transpose(1, 2) for part in self.key_value(older).chunk(2, -1)
-        )
-        if past_key_values is not None:
-            key, value = past_key_values.update(key, value, self.index)
-        # In the precision of the products also under autocast, where u and v are in float32.
-        by_content = query + places.content_bias.to(query.dtype)
-        by_position = (query + places.position_bias.to(query.dtype)) * self.scale
-        bias = position_bias(by_position, self._heads(self.position(places.columns)), places.hidden)
-        read = self.attend(by_content.transpose(1, 2), key, value, bias, places.unseen)
-        return self.output(read.transpose(1, 2).flatten(2))
-
-    def _heads(self, values: Tensor) -> Tensor:
-        """[..., H * d] -> [..., H, d]"""
-        return values.unflatten(-1, (self.heads, -1))
-
-
-class TransformerXLLayer(nn.Module):
-    """Attention and a feed-forward map, each added to its input and normed behind."""
-
-    def __init__(self, config: TransformerXLConfig, index: int) -> None:
-        super().__init__()
-        width, eps = config.d_model, config.layer_norm_epsilon
-        self.attention = RelativeAttention(config, index)
-        self.attention_norm = nn.LayerNorm(width, eps)
-        self.inner = nn.Linear(width, config.d_inner)
-        self.outer = nn.Linear(config.d_inner, width)
-        self.norm = nn.LayerNorm(width, eps)
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(
-        self,
-        hidden_states: Tensor,
-        places: Places,
-        memory: Tensor | None = None,
-        past_key_values: Any = None,
-    ) -> Tensor:
-        read = self.attention(hidden_states, places, memory, past_key_values)
-        hidden = self.attention_norm(hidden_states + self.dropout(read))
-        mapped = self.outer(self.dropout(self.inner(hidden).relu()))
-        return self.norm(hidden + self.dropout(mapped))
-
-
 class TransformerXLPreTrainedModel(PreTrainedModel):
     config_class = TransformerXLConfig
     base_model_prefix = "transformer"
-    _no_split_modules: Any = ("TransformerXLLayer",)
+    _no_split_modules: Any = ("TransformerXLLayer", "BlockRecurrentLayer")
     _supports_sdpa = True
 
     @torch.no_grad()
@@ -124,7 +51,10 @@ class TransformerXLPreTrainedModel(PreTrainedModel):
         elif isinstance(module, TransformerXLModel):
             init.normal_(module.content_bias, std=spread)
             init.normal_(module.position_bias, std=spread)
-        elif isinstance(module, RecurrenceEncoding):
+        elif isinstance(module, nn.RMSNorm):
+            init.ones_(module.weight)
+        elif isinstance(module, RecurrenceEncoding | StateReadingAttention | StateUpdate):
+            # These come behind the modules inside them: gates are drawn here, once more.
             module.reset_parameters()
         if isinstance(module, nn.Linear | nn.LayerNorm) and module.bias is not None:
             init.zeros_(module.bias)
@@ -142,7 +72,10 @@ class TransformerXLModel(TransformerXLPreTrainedModel):
         self.content_bias = nn.Parameter(torch.empty(config.n_head, config.d_head))
         self.position_bias = nn.Parameter(torch.empty(config.n_head, config.d_head))
         self.layers = nn.ModuleList(
-            TransformerXLLayer(config, index) for index in range(config.n_layer)
+            BlockRecurrentLayer(config, index)
+            if index + 1 in config.recurrent_layers
+            else TransformerXLLayer(config, index)
+            for index in range(config.n_layer)
         )
         self.dropout = nn.Dropout(config.dropout)
         self.post_init()
@@ -156,6 +89,7 @@ class TransformerXLModel(TransformerXLPreTrainedModel):
         memory: Sequence[Tensor] | None = None,
         filled: Tensor | None = None,
         memory_length: int | None = None,
+        states: Mapping[int, KeysValues] | None = None,
         past_key_values: Cache | None = None,
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
@@ -166,6 +100,7 @@ class TransformerXLModel(TransformerXLPreTrainedModel):
         memory: L x [B, M, k], older inputs of every layer, the last `filled` [B] of which hold
         something. With a cache they are given once, and `filled` always: their keys stay in it.
         memory_length: M, also where no memory is given (see same_length).
+        states: of recurrent layers (from 0) the keys and values of their state; else its learned start.
         attention_mask [B, n]: of the last n keys, those that are tokens. Others: what transformers
         hands to every model and has no meaning without absolute positions (position_ids).
         """
@@ -189,7 +124,11 @@ class TransformerXLModel(TransformerXLPreTrainedModel):
             if output_hidden_states:
                 inputs.append(hidden)
             older = None if memory is None else memory[index].to(hidden.dtype)
-            hidden = layer(hidden, places, older, past_key_values)
+            if isinstance(layer, BlockRecurrentLayer):
+                state = None if states is None else states[index]
+                hidden = layer(hidden, places, older, past_key_values, state)
+            else:
+                hidden = layer(hidden, places, older, past_key_values)
         hidden = self.dropout(hidden)
         return BaseModelOutputWithPast(
             last_hidden_state=hidden,

@@ -1,8 +1,14 @@
 """TransformerXLConfig: sizes, dropout, and how far a query looks."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from transformers import PreTrainedConfig
+
+from ..mechanisms.gates import GATES
+
+# What becomes of what the state vectors have read: one projection and a gate; a feed-forward map in
+# its place; or the map behind it, with a gate of its own.
+STATE_PATHS = ("skip", "single", "dual")
 
 
 class TransformerXLConfig(PreTrainedConfig):
@@ -48,6 +54,15 @@ class TransformerXLConfig(PreTrainedConfig):
     """Where mu begins; sigmoid(mu) is the recurrence's share."""
     rem_truncate: int | None = None
     """The longest lag that is weighed; none weighs all."""
+    recurrent_layers: tuple[int, ...] | list[int] = ()
+    """Layers with a state of their own (Block-Recurrent Transformer), counted from 1 at the bottom;
+    the original's is the third from the top. They are carried by RecurrenceConfig(carry="blocks")."""
+    state_vectors: int = 512
+    """Vectors in the state of each recurrent layer (S)."""
+    state_gate: str = "fixed"
+    """How a state takes up what is new: "fixed" (a learned share a feature) or "lstm"."""
+    state_path: str = "skip"
+    """A name in STATE_PATHS."""
     initializer_range: float = 0.02
     layer_norm_epsilon: float = 1e-5
     use_cache: bool = True
@@ -59,9 +74,17 @@ class TransformerXLConfig(PreTrainedConfig):
 
 def check_sizes(config: TransformerXLConfig) -> None:
     """Refuse what no model can be made of, before torch does in its own words."""
-    for name in ("vocab_size", "n_layer", "d_model", "n_head", "d_head", "d_inner"):
+    for name in (
+        "vocab_size",
+        "n_layer",
+        "d_model",
+        "n_head",
+        "d_head",
+        "d_inner",
+        "state_vectors",
+    ):
         value = getattr(config, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if not _is_whole(value) or value < 1:
             raise ValueError(f"{name}={value!r} must be a whole number of at least 1.")
     if config.d_model % 2:
         raise ValueError(
@@ -71,3 +94,26 @@ def check_sizes(config: TransformerXLConfig) -> None:
         raise ValueError(
             f"clamp_len={config.clamp_len} must be at least 1, or none to tell all distances apart."
         )
+    _check_recurrent_layers(config)
+
+
+def _check_recurrent_layers(config: TransformerXLConfig) -> None:
+    layers = config.recurrent_layers
+    named = isinstance(layers, list | tuple) and all(
+        _is_whole(layer) and 1 <= layer <= config.n_layer for layer in layers
+    )
+    if not named or len(set(layers)) < len(layers):
+        raise ValueError(
+            f"recurrent_layers={layers!r} must be a list of different layers from 1 (the lowest) to "
+            f"n_layer={config.n_layer}, such as [{max(1, config.n_layer - 2)}], or an empty one."
+        )
+    for name, choices in (("state_gate", tuple(GATES)), ("state_path", STATE_PATHS)):
+        if getattr(config, name) not in choices:
+            raise ValueError(
+                f"{name}={getattr(config, name)!r} is not a choice; use one of "
+                f"{', '.join(map(repr, choices))}."
+            )
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,112 @@
+"""A layer of Transformer-XL: attention to what is in front of a segment as well, by distance."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..mechanisms.relative import position_bias
+from .attend import build_attend
+from .transformer_xl_config import TransformerXLConfig
+
+
+@dataclass(frozen=True)
+class Places:
+    """How the queries of a window lie to their keys, and what all layers share of it."""
+
+    columns: Tensor  # [W, k] R at the distances of `column_distances`, dropout applied
+    hidden: Tensor  # [B or 1, 1, T, K] bool: what a query does not read
+    unseen: Tensor | None  # [B, K] bool: what nobody reads
+    content_bias: Tensor  # [H, d] u
+    position_bias: Tensor  # [H, d] v
+
+
+class RelativeAttention(nn.Module):
+    """Queries of a window, keys and values of what is in front of it as well."""
+
+    def __init__(
+        self,
+        config: TransformerXLConfig,
+        index: int,
+        attend: nn.Module | None = None,
+        reads: int = 1,
+    ) -> None:
+        """attend: what is made of scores and values, else the configuration's choice. reads: how many
+        readings of H heads the output joins."""
+        super().__init__()
+        self.index = index
+        self.heads = config.n_head
+        inner = config.n_head * config.d_head
+        self.scale = config.d_head**-0.5
+        self.query = nn.Linear(config.d_model, inner, bias=False)
+        self.key_value = nn.Linear(config.d_model, 2 * inner, bias=False)
+        self.position = nn.Linear(config.d_model, inner, bias=False)  # W_R
+        self.output = nn.Linear(reads * inner, config.d_model, bias=False)
+        self.attend = build_attend(config) if attend is None else attend
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        places: Places,
+        memory: Tensor | None = None,
+        past_key_values: Any = None,
+    ) -> Tensor:
+        """[B, T, k]; memory [B, M, k]: older inputs of this layer, read in front of the cache's keys."""
+        return self.output(self.read(hidden_states, places, memory, past_key_values))
+
+    def read(
+        self, hidden_states: Tensor, places: Places, memory: Tensor | None, past_key_values: Any
+    ) -> Tensor:
+        """[B, T, H * d]: what the heads have read."""
+        query = self._heads(self.query(hidden_states))
+        key, value = self.keys_values(hidden_states, memory)
+        if past_key_values is not None:
+            key, value = past_key_values.update(key, value, self.index)
+        # In the precision of the products also under autocast, where u and v are in float32.
+        by_content = query + places.content_bias.to(query.dtype)
+        by_position = (query + places.position_bias.to(query.dtype)) * self.scale
+        bias = position_bias(by_position, self._heads(self.position(places.columns)), places.hidden)
+        read = self.attend(by_content.transpose(1, 2), key, value, bias, places.unseen)
+        return read.transpose(1, 2).flatten(2)
+
+    def keys_values(self, inputs: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+        """[B, H, M + T, d] each, of inputs [B, T, k] and older ones [B, M, k] in front of them."""
+        both = inputs if memory is None else torch.cat([memory, inputs], 1)
+        key, value = self.key_value(both).chunk(2, -1)
+        return self._heads(key).transpose(1, 2), self._heads(value).transpose(1, 2)
+
+    def _heads(self, values: Tensor) -> Tensor:
+        """[..., H * d] -> [..., H, d]"""
+        return values.unflatten(-1, (self.heads, -1))
+
+
+class TransformerXLLayer(nn.Module):
+    """Attention and a feed-forward map, each added to its input and normed behind."""
+
+    def __init__(
+        self, config: TransformerXLConfig, index: int, attention: RelativeAttention | None = None
+    ) -> None:
+        super().__init__()
+        width, eps = config.d_model, config.layer_norm_epsilon
+        self.attention = RelativeAttention(config, index) if attention is None else attention
+        self.attention_norm = nn.LayerNorm(width, eps)
+        self.inner = nn.Linear(width, config.d_inner)
+        self.outer = nn.Linear(config.d_inner, width)
+        self.norm = nn.LayerNorm(width, eps)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        places: Places,
+        memory: Tensor | None = None,
+        past_key_values: Any = None,
+    ) -> Tensor:
+        read = self.attention(hidden_states, places, memory, past_key_values)
+        return self.after_attention(hidden_states, read)
+
+    def after_attention(self, hidden_states: Tensor, read: Tensor) -> Tensor:
+        hidden = self.attention_norm(hidden_states + self.dropout(read))
+        mapped = self.outer(self.dropout(self.inner(hidden).relu()))
+        return self.norm(hidden + self.dropout(mapped))
