@@ -10,7 +10,10 @@ from itertools import islice
 import psutil
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
+    DynamicCache,
     GenerationConfig,
     LogitsProcessor,
     LogitsProcessorList,
@@ -20,8 +23,9 @@ from transformers import (
 from transformers.generation import BaseStreamer
 
 import holdover
-from holdover.attach import generation
+from holdover.attach import generation, open_window
 from holdover.attach.window_cache import WindowCache
+from holdover.generate import Sampler, Writer
 from test_writer import OPTIONS, PROMPTS, WINDOW, Forwards, just_fits, model_of, re_fed
 from tiny import VOCABULARY, attach, build, tokens
 
@@ -206,6 +210,31 @@ def test_an_open_window_goes_on_with_some_of_its_rows(options):
         torch.testing.assert_close(logits, expected)
         for name, tensor in taken.close().tensors.items():
             torch.testing.assert_close(window.close().tensors[name], tensor)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_layers_may_be_mixed_at_any_place_of_an_open_window(pooling, monkeypatch):
+    model, ids = model_of(pooling=pooling), tokens(2, WINDOW)
+    with torch.no_grad():
+        whole = model(ids).state
+    for together in (1, 2, 4, 100):
+        monkeypatch.setattr(open_window, "MIXED_TOGETHER", together)
+        window = model.open_window(rows=2)
+        for piece in ids.split([2, 1, 1, 1, 3, 1], 1):
+            window.feed(piece)
+        torch.testing.assert_close(window.close().tensors["summary"], whole.tensors["summary"])
+
+
+def test_the_implementation_of_attention_may_change_inside_a_window():
+    model, ids = model_of(insert_layer="all", slots=2), tokens(2, WINDOW, 4)
+    with torch.no_grad():
+        state = model(tokens(2, WINDOW)).state
+        whole = model(ids, state=state).logits
+    window, logits = model.open_window(state), []
+    for number, piece in enumerate(ids.split([2, 1, 1, 1, 2, 1, 1], 1)):
+        model.backbone.set_attn_implementation("eager" if number in (2, 5) else "sdpa")
+        logits.append(window.feed(piece))
+    torch.testing.assert_close(torch.cat(logits, 1), whole)
 
 
 def test_rows_at_the_same_place_share_a_forward():
@@ -547,6 +576,110 @@ def test_refusals():
         model.stream(tokens(2, 3), max_new_tokens=3)
     with pytest.raises(ValueError, match="takes no streamer"):
         model.stream(prompt, streamer=Heard())
+
+
+def test_padding_that_is_no_id_of_the_model_is_refused_when_it_is_read():
+    class First(StoppingCriteria):
+        def __call__(self, input_ids, scores, **kwargs):
+            return torch.tensor([input_ids.shape[1] >= 7, False])
+
+    model = model_of()
+    unknown = {"pad_token_id": VOCABULARY + 3, "eos_token_id": VOCABULARY + 3, "max_new_tokens": 5}
+    assert model.generate(tokens(2, 5), **unknown).shape == (2, 10)
+    with pytest.raises(ValueError, match="hold the id 64, but this model's vocabulary"):
+        model.generate(tokens(2, 5), **unknown, stopping_criteria=StoppingCriteriaList([First()]))
+
+
+class Cost:
+    """Operations that a device would be handed, and readings that would wait for it."""
+
+    def __init__(self):
+        self.operations = self.readings = 0
+
+    def of(self, write, few=16, many=80):
+        """A token's, among many of one window: (operations, readings)."""
+        write(1)  # what is done once for a model
+        counts = []
+        for count in (few, many):
+            self.operations = self.readings = 0
+            with CountedOperations(self), CountedReadings(self):
+                write(count)
+            counts.append((self.operations, self.readings))
+        return [(b - a) / (many - few) for a, b in zip(*counts, strict=True)]
+
+
+class CountedOperations(TorchDispatchMode):
+    READ_BACK = ("_local_scalar_dense", "nonzero", "equal", "is_nonzero")
+
+    def __init__(self, cost):
+        super().__init__()
+        self.cost = cost
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.cost.operations += 1
+        self.cost.readings += func.overloadpacket.__name__ in self.READ_BACK
+        return func(*args, **(kwargs or {}))
+
+
+class CountedReadings(TorchFunctionMode):
+    """Those that are no operation where the device is the host."""
+
+    def __init__(self, cost):
+        super().__init__()
+        self.cost = cost
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.cost.readings += func in (torch.Tensor.tolist, torch.Tensor.cpu, torch.Tensor.numpy)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"insert_layer": "all", "slots": 3},
+        {"overlap": 3, "pooling": "max"},
+        {"carry": "tokens", "slots": 2},
+        {"carry": "none"},
+    ],
+    ids=["pooled", "everywhere", "overlap", "tokens", "none"],
+)
+@pytest.mark.parametrize("name", NAMES)
+def test_inside_a_window_a_token_costs_what_it_costs_transformers(name, options):
+    """Counted, not timed: on a GPU a small model's token is nothing but launches and waiting."""
+    layers = "n_layer" if name == "gpt2" else "num_hidden_layers"
+    sizes = {layers: 12, "max_position_embeddings": 120}
+    stock, prompt = build(name, **sizes), tokens(1, 4)
+    model = attach(build(name, **sizes), window=100, **options)
+    behind = tokens(1, 104)  # a window and a bit: there is a state
+
+    @torch.no_grad()
+    def forward(count):
+        cache = DynamicCache()
+        stock(prompt, past_key_values=cache)
+        for _ in range(count):
+            stock(prompt[:, :1], past_key_values=cache)
+
+    def generate(model, prompt):
+        chosen = {"do_sample": False, "pad_token_id": 0, **ENDLESS}
+        return lambda count: model.generate(prompt, max_new_tokens=count, **chosen)
+
+    def write(count):
+        writer = Writer(model, sampler=Sampler(temperature=0))
+        writer.read(behind)
+        list(islice(writer, count))
+
+    one, _ = Cost().of(forward)
+    own, own_readings = Cost().of(generate(stock, prompt))
+    operations, readings = Cost().of(generate(model, behind))
+    # Choosing a token takes a few; the layers are mixed now and then.
+    assert operations <= one + 25
+    assert operations <= 1.05 * own
+    # Whether to stop is asked once for a token, as by transformers.
+    assert readings <= min(own_readings, 1)
+    for ways in (lambda count: streamed(model, behind, max_new_tokens=count, **ENDLESS), write):
+        operations, readings = Cost().of(ways)
+        assert operations <= one + 25 and readings <= 1
 
 
 class Weighing(StoppingCriteria):

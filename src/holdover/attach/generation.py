@@ -117,6 +117,7 @@ class Generation(GenerationMixin):
         if ids is not None:
             check_ids(ids, None, self.vocabulary)
         cache = WindowCache(self, 1 if ids is None else len(ids), state)
+        cache.chosen = self._writes_own_ids(generation_config, arguments)
         output = super().generate(inputs, **given, past_key_values=cache)  # pyright: ignore[reportAttributeAccessIssue]
         if isinstance(output, GenerateBeamDecoderOnlyOutput):
             cache.other_rows = "beams are cut and copied while they are read"
@@ -193,6 +194,18 @@ class Generation(GenerationMixin):
         value = getattr(config, name, None)
         return getattr(self.generation_config, name, None) if value is None else value
 
+    def _writes_own_ids(self, config: GenerationConfig | None, arguments: dict[str, Any]) -> bool:
+        """Whether all that is read behind the prompt is in the vocabulary, whatever is chosen."""
+        if arguments.get("custom_generate") not in (None, _write):
+            return False
+        eos, pad = (
+            self._asked(name, config, arguments) for name in ("eos_token_id", "pad_token_id")
+        )
+        # Texts that have ended are filled up with the one, else with the other.
+        filler = eos if pad is None else pad
+        ids = [] if filler is None else torch.as_tensor(filler).flatten().tolist()
+        return all(0 <= number < self.vocabulary for number in ids)
+
     def _some_ended(
         self,
         new: Tensor,
@@ -264,7 +277,7 @@ def _tokens(
     stops: StoppingCriteriaList,
     sample: bool | None,
 ) -> Iterator[int]:
-    unread, done = text, False
+    unread, done = text, 0
     while not done:
         with torch.no_grad():
             # In float32 and drawn from torch's own generator, as by transformers.
@@ -272,6 +285,8 @@ def _tokens(
             scores = process(text, logits)  # pyright: ignore[reportArgumentType]
             chosen = torch.multinomial(scores.softmax(-1), 1) if sample else scores.argmax(-1, True)
             text = torch.cat([text, chosen], 1)
-            done = bool(stops(text, None).all())  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
-        yield int(chosen)
+            stopped = stops(text, None)  # pyright: ignore[reportArgumentType]
+            # Read back together: each reading waits for the device.
+            token, done = torch.cat([chosen[0], stopped.to(chosen.dtype)]).tolist()  # pyright: ignore[reportAttributeAccessIssue]
+        yield token
         unread, mask = chosen, None

@@ -2,20 +2,28 @@
 
 Inside the window the keys and values of earlier pieces wait in a stock cache; between windows there
 is only the state. Closing the window gives the state that reading it in one piece would have given.
+
+A token alone should cost what it costs the stock model: what can be done for many tokens at once (mixing
+the layers) or once for the window (projecting the carried rows) is not done for each.
 """
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
+from transformers import Cache
 
 from ..mechanisms import Reading
 from ..mechanisms.carry import Trace
 from ..state import NO_TOKEN, State
 from ..windows import Window, last_tokens
 from .checks import check_ids, check_state
+from .waiting_rows import WindowLayer, rows_can_wait, rows_noted
+
+# Positions whose layers' outputs wait to be mixed: enough to make mixing rare, few enough to hold.
+MIXED_TOGETHER = 32
 
 
 class OpenWindow:
@@ -35,8 +43,10 @@ class OpenWindow:
         self.before = state
         self.room = model.settings.window
         self.length = 0  # tokens in the window, those of the overlap included
-        self.cache = DynamicCache()
+        self.cache = Cache(layer_class_to_replicate=WindowLayer)
         self.mixtures: list[Tensor] = []
+        self.unmixed: dict[int, list[Tensor]] = {}  # by layer, the outputs of pieces since the last
+        self.waiting = 0  # positions in them
         self.layer_inputs: list[list[Tensor]] = []  # of each piece
         self.read: list[Tensor] = []
         if state is not None:
@@ -44,18 +54,30 @@ class OpenWindow:
         carried = None if state is None else dict(state.tensors)
         present = None if state is None else state.present
         with torch.no_grad():
-            self.reading: Reading = model.recurrence.read(carried, present, batch)
+            reading = model.recurrence.read(carried, present, batch)
+            self.reading: Reading = model.seams.prepared(reading, batch)
         self.trace = Trace(
             batch=batch, length=None, tokens=0, carried=carried, present=present, device=device
+        )
+        self._set_inserted()
+        self.rows_wait = (
+            self.reading.rows is not None
+            and self.reading.visible is None
+            and rows_can_wait(model.seams, self.room)
         )
         if state is not None and state.tail is not None:
             self._read_tail(state.tail)
 
     @torch.no_grad()
-    def feed(self, input_ids: Tensor, *, last_only: bool = False) -> Tensor:
-        """Read a piece [B, n]; returns its logits [B, n, V], or those behind its end alone [B, 1, V]."""
+    def feed(self, input_ids: Tensor, *, last_only: bool = False, checked: bool = False) -> Tensor:
+        """Read a piece [B, n]; returns its logits [B, n, V], or those behind its end alone [B, 1, V].
+
+        checked: ids that were looked at before, or chosen among the model's own. Looking at them again
+        would wait for the device.
+        """
         model = self.model
-        check_ids(input_ids, None, model.vocabulary)
+        if not checked:
+            check_ids(input_ids, None, model.vocabulary)
         if self.length + input_ids.shape[1] > self.room:
             raise ValueError(
                 f"The window holds {self.room} tokens, {self.length} are in it and "
@@ -70,11 +92,12 @@ class OpenWindow:
         inputs: dict[str, Any] = {"inputs_embeds": embedded}
         if last_only:
             inputs["logits_to_keep"] = 1
-        self.trace.partial, self.trace.finished = None, False
+        self.trace.finished = False
         stock = self._call(model.backbone, input_ids, inputs)
         assert self.trace.finished
-        if self.trace.partial is not None:
-            self.mixtures.append(self.trace.partial)
+        self.waiting += embedded.shape[1]
+        if self.waiting >= MIXED_TOGETHER:
+            self._mix()
         if self.trace.layer_inputs is not None:
             self.layer_inputs.append(self.trace.layer_inputs)
         self.read.append(input_ids)
@@ -83,12 +106,16 @@ class OpenWindow:
             return stock.logits
         return stock.logits[:, prefix.shape[1] :]
 
+    @torch.no_grad()
     def take_rows(self, index: Tensor) -> None:
         """Go on with these rows, in this order, as often as the index [n] names them."""
         self.cache.reorder_cache(index)  # pyright: ignore[reportArgumentType]
         # In one piece from now on: every taking then costs one copy, however many pieces were read.
         self.read = [torch.cat(self.read, 1)[index]] if self.read else []
         self.mixtures = [torch.cat(self.mixtures, 1)[index]] if self.mixtures else []
+        self.unmixed = {
+            layer: [torch.cat(pieces, 1)[index]] for layer, pieces in self.unmixed.items()
+        }
         self.layer_inputs = [[inputs[index] for inputs in piece] for piece in self._one_piece()]
         self.before = None if self.before is None else self.before.rows(index)
         carried, present, taken = self.trace.carried, self.trace.present, self.reading
@@ -106,7 +133,11 @@ class OpenWindow:
             memory=None if taken.memory is None else [older[index] for older in taken.memory],
             filled=_rows(taken.filled, index),
             visible=_rows(taken.visible, index),
+            state_keys=None
+            if taken.state_keys is None
+            else {n: (key[index], value[index]) for n, (key, value) in taken.state_keys.items()},
         )
+        self._set_inserted()
 
     @torch.no_grad()
     def close(self) -> State:
@@ -115,6 +146,7 @@ class OpenWindow:
         if not self.read:
             raise ValueError("The window is empty: feed it at least one token before closing it.")
         ids = torch.cat(self.read, 1)
+        self._mix()
         trace.tokens, trace.length, trace.pieces = ids.shape[1], model._pooled(ids.shape[1]), True
         trace.partial = torch.cat(self.mixtures, 1) if self.mixtures else None
         trace.layer_inputs = next(iter(self._one_piece()), None)
@@ -126,6 +158,11 @@ class OpenWindow:
         if model.settings.overlap:
             tail = last_tokens(ids, model.settings.overlap, 0, None, None)
         return State(model.recurrence.write(trace), None, tail, model.owner())
+
+    def _set_inserted(self) -> None:
+        # Memory tokens are embedded here: without a suffix, the seams leave the input as it is.
+        self.inserted = replace(self.reading, suffix=None)
+        self.without_rows = replace(self.inserted, rows=None)
 
     def _one_piece(self) -> list[list[Tensor]]:
         """The layers' inputs as of a window read at once; nothing where no one asks for them."""
@@ -143,9 +180,22 @@ class OpenWindow:
         if bool(known.any()):
             self.feed(tail[:, known], last_only=True)
 
+    def _mix(self) -> None:
+        """Show the carry the outputs that wait, layer by layer."""
+        mixture = None
+        for layer, pieces in self.unmixed.items():
+            mixture = self.model.recurrence.observe(mixture, layer, torch.cat(pieces, 1), None)
+        if mixture is not None:
+            self.mixtures.append(mixture)
+        self.unmixed, self.waiting = {}, 0
+
+    def _keep_output(self, partial: Any, layer: int, hidden: Tensor, length: Any) -> Any:
+        self.unmixed.setdefault(layer, []).append(hidden)
+        return partial
+
     def _call(self, module: Any, input_ids: Tensor, inputs: dict[str, Any]) -> Any:
         """Run the stock model on one piece behind what the cache holds."""
-        seams = self.model.seams
+        seams, carry = self.model.seams, self.model.recurrence
         seams.past = self.cache.get_seq_length()
         pieces = next(iter(inputs.values())).shape[1]
         visible, prefix = self.reading.visible, self.reading.prefix
@@ -155,15 +205,35 @@ class OpenWindow:
             )
             seen[:, : prefix.shape[1]] = visible[:, None].long()
             inputs["attention_mask"] = seen
-        # Memory tokens are embedded here: without a suffix, the seams leave the input as it is.
-        seams.open(Window(input_ids), replace(self.reading, suffix=None), self.trace)
-        try:
-            stock = module(**inputs, past_key_values=self.cache, use_cache=True)
-            self.last = seams.last_layer
-        finally:
-            seams.close()
-            seams.past = 0
+        first = self.rows_wait and not seams.past
+        with rows_noted(seams) if first else nullcontext():
+            seams.open(Window(input_ids), self._inserted_for(pieces), self.trace)
+            # While this call lasts: the outputs of single tokens are mixed together, later.
+            carry.__dict__["observe"] = self._keep_output
+            try:
+                stock = module(**inputs, past_key_values=self.cache, use_cache=True)
+                self.last = seams.last_layer
+            finally:
+                del carry.__dict__["observe"]
+                seams.close()
+                seams.past = 0
         return stock
+
+    def _inserted_for(self, positions: int) -> Reading:
+        """What the seams insert: no rows where their keys and values stand in the cache."""
+        seams = self.model.seams
+        if not (self.rows_wait and seams.past):
+            return self.inserted
+        # Asked anew each time: the implementation of a live model can be changed.
+        shown = positions == 1 and seams.fused_causal
+        for index in seams.insert_layers:
+            layer = self.cache.layers[index]
+            assert isinstance(layer, WindowLayer)
+            if shown:
+                layer.show_rows()
+            else:
+                layer.hide_rows()
+        return self.without_rows if shown else self.inserted
 
 
 def _rows(tensor: Tensor | None, index: Tensor) -> Tensor | None:

@@ -3,11 +3,13 @@
 * Each row stands at a place of its own in its window. Rows at the same place share an open window, and
   one forward a token; when windows are full at the same token, their rows go on together.
 * Whole windows of a prompt are read in one forward each and leave nothing but the state.
+* Which row stands where is known to the host: inside a window nothing is read back from the device.
 * A full window is closed when there is a token for the next one, as by `Writer`: the last token of all
   costs no forward.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -25,8 +27,13 @@ from .open_window import OpenWindow
 class Group:
     """Rows of the batch that stand at the same place of their window."""
 
-    rows: Tensor  # [n] their numbers in the batch
+    rows: list[int]  # their numbers in the batch, ascending: a group alone is the batch as it is
     window: OpenWindow
+
+    @cached_property
+    def index(self) -> Tensor:
+        """[n] the rows, where they are used."""
+        return torch.tensor(self.rows, device=self.window.trace.device)
 
 
 class WindowCache(Cache):
@@ -43,11 +50,13 @@ class WindowCache(Cache):
         if state is not None:
             check_state(state, texts, model.device, model.dtype, model.owner())
         self.model = model
+        self.device = model.device
         self.texts = texts
         self.state = state  # behind which the texts begin
         self.groups: list[Group] = []
         self.columns = 0  # of the batch that were read, padding included
         self.closed = False
+        self.chosen = False  # tokens behind the prompt are the model's own, and need no check
         self.other_rows: str | None = None  # why the rows are not the texts that were returned
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
@@ -55,13 +64,18 @@ class WindowCache(Cache):
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Go on with these rows, in this order, as often as they are named."""
+        if len(self.groups) == 1:
+            window = self.groups[0].window
+            window.take_rows(beam_idx.to(self.device))
+            self.groups = [Group(list(range(len(beam_idx))), window)]
+            return
         wanted, kept = beam_idx.tolist(), []
         for group in self.groups:
-            places = {row: place for place, row in enumerate(group.rows.tolist())}
-            taken = [(row, places[old]) for row, old in enumerate(wanted) if old in places]
-            if taken:
-                rows, index = torch.tensor(taken, device=group.rows.device).unbind(1)
-                group.window.take_rows(index)
+            places = {row: place for place, row in enumerate(group.rows)}
+            rows = [row for row, old in enumerate(wanted) if old in places]
+            if rows:
+                index = [places[wanted[row]] for row in rows]
+                group.window.take_rows(torch.tensor(index, device=self.device))
                 kept.append(Group(rows, group.window))
         self.groups = kept
 
@@ -78,11 +92,18 @@ class WindowCache(Cache):
                 "This cache was closed, and nothing can be read on in it: give the state that close() "
                 "returned to a next call (state=...)."
             )
-        ids = input_ids.to(self.model.device)
+        ids = input_ids.to(self.device)
         self.columns += ids.shape[1]
         if self.groups:
             self._turn_pages()
-            parts = [group.window.feed(ids[group.rows], last_only=True) for group in self.groups]
+            if len(self.groups) == 1:
+                # A copy: a view would keep the whole text alive, another one for every token.
+                window, ids = self.groups[0].window, ids.clone()
+                return window.feed(ids, last_only=True, checked=self.chosen)
+            parts = [
+                group.window.feed(ids[group.index], last_only=True, checked=self.chosen)
+                for group in self.groups
+            ]
             return self._in_order(parts)
         copies = len(ids) // self.texts
         mask = torch.ones_like(ids) if attention_mask is None else attention_mask.to(ids.device)
@@ -117,7 +138,7 @@ class WindowCache(Cache):
             )
         self.closed = True
         states = State.concat([group.window.close() for group in self.groups])
-        rows = torch.cat([group.rows for group in self.groups])
+        rows = torch.cat([group.index for group in self.groups])
         self.groups = []
         return states.rows(rows.argsort())
 
@@ -139,8 +160,9 @@ class WindowCache(Cache):
         for numbers in at_place.values():
             rows = torch.tensor(numbers, device=ids.device)
             window = OpenWindow(self.model, _past_of(state, rows), len(rows), ids.device)
-            parts.append(window.feed(torch.stack([held[row] for row in numbers]), last_only=True))
-            self.groups.append(Group(rows, window))
+            together = torch.stack([held[row] for row in numbers])
+            parts.append(window.feed(together, last_only=True, checked=True))
+            self.groups.append(Group(numbers, window))
         return self._in_order(parts)
 
     def _read_whole_windows(
@@ -166,17 +188,22 @@ class WindowCache(Cache):
         """Close the windows that are full and open the next."""
         full = [group for group in self.groups if group.window.length == group.window.room]
         if full:
-            rows = torch.cat([group.rows for group in full])
+            rows = [row for group in full for row in group.rows]
             state = State.concat([group.window.close() for group in full])
-            window = OpenWindow(self.model, state, len(rows), rows.device)
+            if len(full) > 1:
+                order = sorted(range(len(rows)), key=rows.__getitem__)
+                state = state.rows(torch.tensor(order, device=self.device))
+            window = OpenWindow(self.model, state, len(rows), self.device)
             others = [group for group in self.groups if group not in full]
-            self.groups = [*others, Group(rows, window)]
+            self.groups = [*others, Group(sorted(rows), window)]
 
     def _in_order(self, parts: list[Tensor]) -> Tensor:
         """The groups' logits as rows of the batch."""
+        if len(parts) == 1:
+            return parts[0]
         together = torch.cat(parts)
         logits = torch.empty_like(together)
-        logits[torch.cat([group.rows for group in self.groups])] = together
+        logits[torch.cat([group.index for group in self.groups])] = together
         return logits
 
 

@@ -125,10 +125,11 @@ class Writer:
     def _catch_up(self) -> None:
         if self._unread is not None:
             unread, self._unread = self._unread, None
-            self._read(unread)
+            self._read(unread, chosen=True)
 
     @torch.no_grad()
-    def _read(self, ids: Tensor) -> None:
+    def _read(self, ids: Tensor, chosen: bool = False) -> None:
+        """Read ids [1, n]: given ones are checked; chosen ones, among the model's own, need not be."""
         while ids.shape[1]:
             room = self._room()
             if room == 0:
@@ -144,7 +145,8 @@ class Writer:
                 self.window = self.model.open_window(self.state)
                 self.windows += 1
             # In float32, as in transformers.
-            self.logits = self.window.feed(piece, last_only=True)[:, -1].float()
+            logits = self.window.feed(piece, last_only=True, checked=chosen)
+            self.logits = logits[:, -1].float()
 
     def _room(self) -> int:
         """How many tokens still fit into the open window, or into the next where none is open."""
