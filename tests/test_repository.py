@@ -1,6 +1,7 @@
 """The house is as it is drawn: import directions, public names, README and design run and match."""
 
 import ast
+import importlib.util
 import json
 import re
 import shutil
@@ -10,13 +11,14 @@ import pytest
 import torch
 
 import holdover
+from holdover.bundled import PLAIN, RECURRENT, bundled_model, scores_on_books
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "holdover"
 STOREYS = [
     {"config", "state", "windows", "unroll", "loss", "results", "settings", "setting_kinds"},
     {"mechanisms", "data", "bundled"},
-    {"models"},
+    {"models", "series"},
     {"backbones"},
     {"attach"},
     {"generate"},
@@ -69,11 +71,8 @@ def test_only_backbones_and_attach_know_transformers():
             "attach",
             "generate",
         }
-        # Tokenizers are the data's; the old demo makes its own random models.
-        inside = inside or str(path.relative_to(SOURCE)) in (
-            "data/encoders.py",
-            "demo/from_scratch.py",
-        )
+        # Tokenizers are the data's.
+        inside = inside or str(path.relative_to(SOURCE)) == "data/encoders.py"
         if not inside:
             assert "transformers" not in {
                 alias.name.split(".")[0]
@@ -152,16 +151,23 @@ def test_the_readmes_example_runs(tmp_path, monkeypatch):
     shutil.rmtree(tmp_path / "my-model")
 
 
-@pytest.mark.parametrize("name", ["speed", "training"])
-def test_the_readmes_tables_are_the_benchmarks_records(name):
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
-    benchmark = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(benchmark)
+def shown_in_readme(name: str) -> str:
     text = (ROOT / "README.md").read_text()
-    shown = re.search(rf"<!-- {name}:begin -->\n(.*?)<!-- {name}:end -->", text, re.S).group(1)
-    assert shown.strip() == benchmark.report(ROOT / "results" / name)
+    return re.search(rf"<!-- {name}:begin -->\n(.*?)<!-- {name}:end -->", text, re.S)[1].strip()
+
+
+def script(path: str):
+    """A file that is run, as a module."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["generation", "speed", "training"])
+def test_the_readmes_tables_are_the_benchmarks_records(name):
+    benchmark = script(f"benchmarks/{name}.py")
+    assert shown_in_readme(name) == benchmark.report(ROOT / "results" / name)
 
 
 def test_the_readmes_evaluations_are_the_records():
@@ -171,33 +177,33 @@ def test_the_readmes_evaluations_are_the_records():
         path.stem.rpartition("-")[2]: json.loads(path.read_text())
         for path in sorted((ROOT / "results" / "evaluation").glob("*.json"))
     }
-    text = (ROOT / "README.md").read_text()
-    shown = re.search(r"<!-- evaluation:begin -->\n(.*?)<!-- evaluation:end -->", text, re.S).group(
-        1
-    )
-    assert shown.strip() == markdown(records)
+    assert shown_in_readme("evaluation") == markdown(records)
 
 
 def test_the_readmes_demo_table_is_the_record():
     record = json.loads((ROOT / "results" / "demo" / "demo.json").read_text())
-    lines = [
-        "| twin | perplexity a byte | difference to plain | state zeroed | another part's state |",
-        "|---|---|---|---|---|",
-    ]
-    for name, twin in record["twins"].items():
-        own, least, most = twin["perplexity"]
-        cells = [name, f"{own:.3f} [{least:.3f}, {most:.3f}]", "", "", ""]
-        if name != "plain":
-            mean, low, high = twin["difference_to_plain"]
-            cells[2:] = [
-                f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]",
-                f"{twin['zeroed'][0]:.3f}",
-                f"{twin['other'][0]:.3f}",
-            ]
+    lines = ["| twin | overlap | perplexity | MFLOPs | tokens/s |", "|---|---|---|---|---|"]
+    for row in record["rows"]:
+        perplexity = f"{row['perplexity']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+        cells = [row["twin"], str(row["overlap"]), perplexity]
+        cells += [f"{row['flops_per_token'] / 1e6:.1f}", f"{row['tokens_per_second']:,.0f}"]
         lines.append(f"| {' | '.join(cells)} |")
-    text = (ROOT / "README.md").read_text()
-    shown = re.search(r"<!-- demo:begin -->\n(.*?)<!-- demo:end -->", text, re.S).group(1).strip()
-    assert shown == "\n".join(lines)
+    seconds = record["seconds"]
+    stages = ", ".join(f"{name} {value:.0f} s" for name, value in seconds.items())
+    lines += [
+        "",
+        f"Stages, on {record['provenance']['device']}: {stages}; {sum(seconds.values()):.0f} s.",
+    ]
+    assert shown_in_readme("demo") == "\n".join(lines)
+
+
+def test_the_readmes_table_of_states_is_the_record():
+    shipping = script("experiments/bundled_shipping.py")
+    record = json.loads((ROOT / "results" / "bundled_model" / "bundled_model.json").read_text())
+    assert shown_in_readme("bundled") == shipping.table(record)
+    for name in (PLAIN, RECURRENT):
+        assert shipping.table(record) in (bundled_model(name) / "README.md").read_text()
+    assert shipping.scores(record) == scores_on_books()
 
 
 def test_no_machine_paths_or_hosts_are_committed():
