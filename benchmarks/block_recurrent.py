@@ -1,0 +1,205 @@
+"""Tokens a second of training a Block-Recurrent Transformer, against another package on PyPI.
+
+    pip install block-recurrent-transformer-pytorch
+    python benchmarks/block_recurrent.py --output results/block_recurrent
+
+Both have the same width, depth, heads, blocks, state vectors and one recurrent layer, read the same
+segments of several blocks with gradients through all of them, and carry states and memory detached from
+segment to segment. The other package differs in what it computes (keys and values shared by all heads,
+rotary positions, gated feed-forward maps). Ours is measured only after its loss was compared with that
+of the uncompiled step in float32. Each package is measured as it is, and compiled.
+"""
+
+import argparse
+import gc
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import holdover
+from holdover.models import TransformerXLConfig, TransformerXLForCausalLM
+from holdover.results import choose_device, provenance, write_record
+
+SYMBOLS = 205
+CASES = ("holdover", "holdover-compiled", "peer", "peer-compiled")
+# Loss of the first segment, bfloat16 against float32.
+AGREES = 0.02
+WARM_UP = 3
+
+# A segment [B, n] of ids and what is carried; gives what is carried on. Gradients are made inside.
+Step = Callable[[Tensor, Any], Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
+    parser.add_argument("--cases", nargs="+", default=CASES, choices=CASES)
+    parser.add_argument("--rows", type=int, default=16)
+    parser.add_argument("--block", type=int, default=512)
+    parser.add_argument("--blocks", type=int, default=4, help="of a segment")
+    parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument(
+        "--report", action="store_true", help="print the table of --output and stop"
+    )
+    options = parser.parse_args()
+    if not options.report:
+        device = choose_device(options.device)
+        for case in options.cases:
+            torch._dynamo.reset()
+            write_record(options.output / f"{case}.json", run(case, options, device))
+            gc.collect()
+    print(report(options.output))
+
+
+def run(case: str, options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
+    torch.manual_seed(0)
+    name, _, compiled = case.partition("-")
+    build = {"holdover": ours, "peer": peers}[name]
+    model, step = build(options, device, bool(compiled))
+    found = measure(step, model, options, device)
+    print(f"{case:20} {found['tokens_per_second']:12,.0f} tokens/s", flush=True)
+    return {
+        "benchmark": "block_recurrent",
+        "case": case,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "sizes": {
+            key: getattr(options, key) for key in ("rows", "block", "blocks", "width", "layers")
+        },
+        **found,
+        "provenance": provenance(device),
+    }
+
+
+def recurrent_layer(options: argparse.Namespace) -> int:
+    return max(options.layers - 2, 1)
+
+
+def ours(
+    options: argparse.Namespace, device: torch.device, compiled: bool
+) -> tuple[torch.nn.Module, Step]:
+    config = TransformerXLConfig(
+        vocab_size=SYMBOLS,
+        n_layer=options.layers,
+        d_model=options.width,
+        n_head=8,
+        d_head=options.width // 8,
+        d_inner=4 * options.width,
+        dropout=0.0,
+        recurrent_layers=[recurrent_layer(options)],
+        state_vectors=options.block,
+    )
+    base = TransformerXLForCausalLM(config).to(device)
+    recurrence = holdover.RecurrenceConfig(carry="blocks", window=options.block)
+    model: Any = holdover.add_recurrence(base, recurrence)
+
+    def loss_of(ids: Tensor, state: Any, precision: torch.dtype) -> Any:
+        parts = ids[:, :-1].split(options.block, 1), ids[:, 1:].split(options.block, 1)
+        windows = [
+            holdover.Window(inputs, targets=wanted) for inputs, wanted in zip(*parts, strict=True)
+        ]
+        with torch.autocast(device.type, precision, enabled=precision != torch.float32):
+            return model(windows=windows, state=state)
+
+    (ids,) = segments(options, 1, device)
+    exact = float(loss_of(ids, None, torch.float32).loss.detach())
+    if compiled:
+        model.compile_step()
+    found = float(loss_of(ids, None, torch.bfloat16).loss.detach())
+    if not abs(found - exact) < AGREES * exact:
+        raise SystemExit(f"The step is wrong: its loss is {found:.4f}, and {exact:.4f} in float32.")
+
+    def step(ids: Tensor, state: Any) -> Any:
+        out = loss_of(ids, state, torch.bfloat16)
+        out.loss.backward()
+        return out.state.detach()
+
+    return model, step
+
+
+def peers(
+    options: argparse.Namespace, device: torch.device, compiled: bool
+) -> tuple[torch.nn.Module, Step]:
+    from block_recurrent_transformer_pytorch import (  # pyright: ignore[reportMissingImports]
+        BlockRecurrentTransformer,
+    )
+
+    model = BlockRecurrentTransformer(
+        num_tokens=SYMBOLS,
+        dim=options.width,
+        depth=options.layers,
+        dim_head=options.width // 8,
+        heads=8,
+        max_seq_len=options.block * options.blocks,
+        block_width=options.block,
+        recurrent_layers=(recurrent_layer(options),),
+        num_state_vectors=options.block,
+        use_flash_attn=device.type == "cuda",
+    ).to(device)
+    run = torch.compile(model) if compiled else model
+
+    def step(ids: Tensor, carried: Any) -> Any:
+        memories, states = carried or ([], [])
+        with torch.autocast(device.type, torch.bfloat16):
+            loss, memories, states = run(ids, xl_memories=memories, states=states, return_loss=True)
+        loss.backward()
+        return memories, states
+
+    return model, step
+
+
+def segments(options: argparse.Namespace, count: int, device: torch.device) -> Tensor:
+    """[count, B, n + 1] ids; both packages predict the last n from the first."""
+    generator = torch.Generator().manual_seed(1)
+    shape = (count, options.rows, options.block * options.blocks + 1)
+    return torch.randint(SYMBOLS, shape, generator=generator).to(device)
+
+
+def measure(
+    step: Step, model: torch.nn.Module, options: argparse.Namespace, device: torch.device
+) -> dict[str, Any]:
+    model.train()
+    cuda = device.type == "cuda"
+    seconds, carried = [], None
+    for number, ids in enumerate(segments(options, options.repeats + WARM_UP, device)):
+        if number == WARM_UP and cuda:
+            torch.cuda.reset_peak_memory_stats()
+        started = time.perf_counter()
+        carried = step(ids, carried)
+        model.zero_grad()
+        if cuda:
+            torch.cuda.synchronize()
+        if number >= WARM_UP:
+            seconds.append(time.perf_counter() - started)
+    return {
+        "tokens_per_second": options.rows
+        * options.block
+        * options.blocks
+        / statistics.median(seconds),
+        "seconds": seconds,
+        "peak_bytes": torch.cuda.max_memory_allocated() if cuda else None,
+    }
+
+
+def report(folder: Path) -> str:
+    lines = ["| case | device | tokens/s | parameters |", "|---|---|---|---|"]
+    for path in sorted(folder.glob("*.json")):
+        record = json.loads(path.read_text())
+        cells = [record["case"], record["provenance"]["device"]]
+        cells += [f"{record['tokens_per_second']:,.0f}", f"{record['parameters']:,}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
