@@ -19,6 +19,7 @@ class Kept(ByteEncoder):
     """Bytes that are remembered as they are decoded."""
 
     def __init__(self):
+        super().__init__()
         self.decoded = []
 
     def decode(self, ids):

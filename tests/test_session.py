@@ -1,6 +1,7 @@
 """A session reads and writes in any order, and a saved one goes on as if it had never stopped."""
 
 import json
+import os
 import subprocess
 import sys
 from itertools import pairwise
@@ -94,8 +95,10 @@ def continue_all(folder):
 
 def in_a_new_process(call):
     script = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); {call}"
+    # Tests run side by side: more threads than cores would only wait for each other.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment
     )
     return json.loads(done.stdout.splitlines()[-1])
 
