@@ -82,6 +82,7 @@ def summarise(evaluations: dict[str, dict[str, Any]], runs: Path) -> dict[str, A
                 "zeroed": state and [state["zeroed"][k] for k in ("above_own", "low", "high")],
                 "other": state and [state["other"][k] for k in ("above_own", "low", "high")],
                 "added_parameters": evaluation["model"]["parameters"]["added"],
+                "parameters": evaluation["model"]["parameters"]["all"],
             }
         )
     states = [row for row in rows if row["model"] != "plain"]
@@ -151,6 +152,10 @@ def ship(folder: Path, record: dict[str, Any]) -> None:
         (PACKAGE / name).mkdir(parents=True, exist_ok=True)
         for file in FILES:
             shutil.copyfile(folder / arm / file, PACKAGE / name / file)
+        # Kept in half precision, to be read with in single: that is what a model is opened as.
+        config = json.loads((PACKAGE / name / "config.json").read_text())
+        config_text = json.dumps(config | {"dtype": "float32"}, indent=2)
+        (PACKAGE / name / "config.json").write_text(config_text + "\n")
         (PACKAGE / name / "README.md").write_text(card(name, arm, record))
 
 
@@ -194,8 +199,8 @@ A small English language model of old books, made to show what a carried state d
 Its twin, trained from the same checkpoint on the same tokens in the same order, lies beside it.
 
 - **Architecture**: GPT-2, 6 layers x 256, 8 heads, 512 learned positions, byte-level BPE of 4,096 tokens
-  of its own; 5.9 million weights in half precision. `<|endoftext|>` is in the vocabulary and was never
-  seen.
+  of its own; {own["parameters"] / 1e6:.1f} million weights in half precision. `<|endoftext|>` is in the
+  vocabulary and was never seen.
 - **Data**: 400 English books published before 1919, with ids of PG-19's train split, in Project
   Gutenberg's editions (60.1 million tokens). Nothing was filtered: the prejudices of the time are in it.
   The Time Machine is not among them (`results/bundled_model/seen_before.json`).

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+import holdover
+from holdover import RecurrentModel
 from holdover.attach import model_folder, open_model
 from holdover.bundled import PLAIN, RECURRENT, bundled_model
 from holdover.data.encoders import encoder_of
@@ -57,3 +59,15 @@ def test_its_state_is_used(novel, recurrent):
     with_past = reader.with_history(numbers, 3).sum()
     without = reader.with_history(numbers, 0).sum()
     assert without - with_past > 0.08 * reader.counts.sum()
+
+
+def test_they_are_opened_in_single_precision_and_found_by_a_near_name(recurrent):
+    assert recurrent.dtype == torch.float32
+    assert RecurrentModel.from_pretrained(bundled_model(RECURRENT)).dtype == torch.float32
+    with pytest.raises(ValueError, match=rf"did you mean {RECURRENT}\?"):
+        open_model("books-recurent")
+
+
+def test_nothing_to_look_at(recurrent):
+    with pytest.raises(ValueError, match="the text is empty"):
+        holdover.lens(recurrent, "", bundled_model(RECURRENT))

@@ -83,8 +83,8 @@ def test_the_second_time_nothing_is_encoded(tmp_path, console):
         tokens = tokenise(source, open_encoder("bytes"), cache_dir=tmp_path, console=console)
     assert source.reads == 1 and len(tokens) == 6
     first, second = printed(console).splitlines()
-    assert first.startswith("Encoded listed (train): 0.0 MB, 6 tokens")
-    assert second == "listed (train): 6 tokens, from the cache."
+    assert first.startswith("Encoded listed: 0.0 MB, 6 tokens")
+    assert second == "listed: 6 tokens, from the cache."
 
 
 def test_the_key_is_what_decides_the_ids(tmp_path):
@@ -145,7 +145,7 @@ def test_parts_of_tokens_count_what_they_hold(tmp_path, monkeypatch):
 
 
 def test_nothing_to_predict_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"listed \(train\) gives no tokens .*\.$"):
+    with pytest.raises(ValueError, match=r"listed gives no tokens .*\.$"):
         make(tmp_path, "", "")
     assert folders(tmp_path) == []
 
@@ -229,7 +229,7 @@ def test_lines_now_and_then_where_there_is_no_terminal(tmp_path, console, monkey
 def test_a_bar_on_a_terminal(tmp_path):
     terminal = Console(file=io.StringIO(), force_terminal=True, width=100)
     make(tmp_path, "one", "two", console=terminal)
-    assert "Encoding listed (train)" in printed(terminal) and "Encoded listed" in printed(terminal)
+    assert "Encoding listed" in printed(terminal) and "Encoded listed" in printed(terminal)
 
 
 SLOW_BUILD = """

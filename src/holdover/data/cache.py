@@ -56,7 +56,7 @@ def tokenise(
     content = source.fingerprint()
     made_of = [FORMAT, encoder.fingerprint(), content, bos, errors]
     folder = root / hashlib.sha256(json.dumps(made_of).encode()).hexdigest()
-    label = f"{source.name} ({source.split})"
+    label = f"{source.name} ({source.split})" if source.has_splits else source.name
     about: dict[str, Any] = {
         "source": source.name,
         "split": source.split,

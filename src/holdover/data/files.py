@@ -85,6 +85,6 @@ def refuse_binary(beginning: bytes, name: str) -> None:
     offset = beginning[:INSPECTED].find(b"\0")
     if offset >= 0:
         raise ValueError(
-            f"{name} looks binary, not like text: byte {offset} is NUL; give a text file, or say "
-            "--errors replace to read it as it is."
+            f"{name} looks binary, not like text: byte {offset} is NUL; give a text file (train, eval "
+            "and read can be told --errors replace, to read it as it is)."
         )

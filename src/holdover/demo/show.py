@@ -108,6 +108,10 @@ def learning(console: Console, record: Record) -> None:
     for key, name in names.items():
         table.add_row(name, bounded(found[key], found[key]["value"]))
     console.print(table)
+    console.print(
+        "Much of what was gained is the text itself, which it now knows; what the state does is the "
+        "difference to the lines below. (The validation at step 0 had a state that knew nothing yet.)"
+    )
 
 
 def farewell(console: Console, record: Record, path: Path) -> None:

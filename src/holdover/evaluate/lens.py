@@ -65,6 +65,8 @@ def lens(
     check_can_be_seen(model, rows, seed)
     if isinstance(text, Path):
         text = text.read_text(encoding="utf-8")
+    if isinstance(text, str) and not text:
+        raise ValueError("There is nothing to look at: the text is empty.")
     tokens = as_tokens(text, tokenizer, model) if isinstance(text, str) else text
     settings, device = model.settings, model.device
     told = advance or (lambda count: None)

@@ -179,11 +179,12 @@ def state_sentence(state: Mapping[str, Any]) -> str:
         return f"{found['above_own']:+.4f}{bounds}"
 
     other = state["other"]
-    verdict = "cannot be told from being ignored"
-    if other["low"] is not None and other["low"] > 0:
+    if other["low"] is None:
+        verdict = "was looked at on too few windows for a verdict"
+    elif other["low"] > 0:
         verdict = "is used"
-    elif other["high"] is not None and other["high"] < 0:
-        verdict = "does harm"
+    else:
+        verdict = "does harm" if other["high"] < 0 else "cannot be told from being ignored"
     whose = "another document's" if state["other_is"] == "another document" else "a far window's"
     return (
         f"the state {verdict}. Loss, in nats a token on {state['windows']:,} windows, rises by "
