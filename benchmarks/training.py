@@ -27,9 +27,10 @@ from holdover.data.splits import read_text
 from holdover.data.walk import Walk, training_rows
 from holdover.results import provenance, write_record
 from holdover.train import TrainOptions, train
+from holdover.train.begin import start_engine
 from holdover.train.log import LOG, read_log
 from holdover.train.optim import build_optimizer
-from holdover.train.run import build_model, start_engine
+from holdover.train.run import build_model
 
 # Steps that are not counted: compiling, filling caches.
 FIRST = 10

@@ -60,14 +60,19 @@ def command(folder: Path, *words: str, resume: bool = False, **settings: Any) ->
         "output": folder / "run",
         **settings,
     }
+    return ["train", *flags_of(chosen), *words, *(["--resume"] if resume else [])]
+
+
+def flags_of(settings: dict[str, Any]) -> list[str]:
+    """Settings as they are typed; None leaves one out."""
     flags = []
-    for key, value in chosen.items():
+    for key, value in settings.items():
         name = key.replace("_", "-")
         if value is True or value is False:
             flags.append(f"--{name}" if value else f"--no-{name}")
         elif value is not None:
             flags += [f"--{name}", str(value)]
-    return ["train", *flags, *words, *(["--resume"] if resume else [])]
+    return flags
 
 
 def train(folder: Path, *words: str, **settings: Any) -> Path:

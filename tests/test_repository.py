@@ -24,7 +24,8 @@ STOREYS = [
     {"generate"},
     {"evaluate"},
     {"train", "page"},
-    {"cli", "cli_lens", "cli_text", "plot", "demo", "__main__", "__init__"},
+    {"cli", "cli_forecast", "cli_lens", "cli_text", "forecast", "plot", "demo"}
+    | {"__main__", "__init__"},
 ]
 
 

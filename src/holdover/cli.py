@@ -16,6 +16,7 @@ from rich.table import Table
 from . import BACKBONES, __version__
 from .attach import recurrence_of
 from .backbones import head_classes
+from .cli_forecast import add_forecast
 from .cli_lens import add_lens
 from .cli_text import add_text_verbs
 from .config import RSA_FIELDS
@@ -25,8 +26,8 @@ from .evaluate import EvalOptions, evaluate
 from .plot import compare, plot
 from .settings import add_flags, build, check_flags, given_settings
 from .train import LoopOptions, TrainOptions, train
+from .train.begin import read_about
 from .train.options import ALIASES as TRAIN_ALIASES
-from .train.run import read_about
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_plot(verbs)
     add_text_verbs(verbs)
     add_lens(verbs)
+    add_forecast(verbs)
     _add_demo(verbs)
     about = "list the architectures and the model classes holdover runs"
     verb = verbs.add_parser("backbones", help=about, description=f"{about.capitalize()}.")

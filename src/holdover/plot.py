@@ -7,10 +7,13 @@ from typing import Any
 
 from rich.console import Console
 
+from .attach import BEST
 from .evaluate.compare import as_table
 from .evaluate.plots import training_curves
 from .evaluate.run import RECORD
 from .evaluate.show import write_plots
+from .results import fresh_name
+from .train.forecaster_folder import RECIPE
 from .train.log import LOG, read_log
 
 
@@ -21,11 +24,15 @@ def plot(paths: Sequence[Path], output: Path, console: Console | None = None) ->
     records: dict[str, dict[str, Any]] = {}
     for path in paths:
         log, record = path / LOG, path / RECORD if path.is_dir() else path
+        if (path / BEST / RECIPE).is_file():
+            raise ValueError(
+                f"{path} is the run of a forecaster: draw it with holdover forecast plot {path}."
+            )
         if log.is_file():
-            runs[_fresh(path.name, runs)] = read_log(log)
+            runs[fresh_name(path.name, runs)] = read_log(log)
         elif record.is_file():
             found = _evaluation(record)
-            records[_fresh(found["model"]["name"], records)] = found
+            records[fresh_name(found["model"]["name"], records)] = found
         else:
             raise FileNotFoundError(
                 f"{path} is no run (it has no {LOG}) and no evaluation (no {RECORD}): give folders that "
@@ -51,7 +58,7 @@ def compare(paths: Sequence[Path], console: Console | None = None) -> None:
                 f"{path} is no evaluation (it has no {RECORD}): give folders that holdover eval wrote."
             )
         found = _evaluation(record)
-        records[_fresh(found["model"]["name"], records)] = found
+        records[fresh_name(found["model"]["name"], records)] = found
     (console or Console(highlight=False)).print(as_table(records))
 
 
@@ -64,12 +71,3 @@ def _evaluation(path: Path) -> dict[str, Any]:
     if not whole or not {"model", "data", "rows"} <= set(found):
         raise ValueError(f"{path} is JSON, but no evaluation record of holdover eval.")
     return found
-
-
-def _fresh(name: str, taken: dict[str, Any]) -> str:
-    """A name that no other curve has."""
-    number = 2
-    fresh = name
-    while fresh in taken:
-        fresh, number = f"{name} ({number})", number + 1
-    return fresh

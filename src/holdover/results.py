@@ -7,6 +7,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Container
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,31 @@ def make_folder(folder: Path, flag: str = "--output") -> None:
 def write_record(path: Path, record: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, (json.dumps(record, indent=2) + "\n").encode())
+
+
+def shown_name(given: str) -> str:
+    """What something is called, not the place where this machine keeps it."""
+    path = Path(given)
+    if not path.is_absolute() and not path.exists():
+        return given  # a name on the hub
+    return path.name if path.name not in ("", "..") else path.resolve().name
+
+
+def fresh_name(name: str, taken: Container[str]) -> str:
+    """A name that no other curve or row has."""
+    number, fresh = 2, name
+    while fresh in taken:
+        fresh, number = f"{name} ({number})", number + 1
+    return fresh
+
+
+def without_places(options: dict[str, Any]) -> dict[str, Any]:
+    """Settings as they were given, with names for the files and folders of this machine."""
+    places = ("data_dir", "cache_dir", "output", "model", "tokenizer", "data", "validation")
+    return {
+        key: shown_name(value) if key in places and value is not None else value
+        for key, value in options.items()
+    }
 
 
 def _without_machine_path(argument: str) -> str:

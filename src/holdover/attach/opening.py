@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from ..backbones import BACKBONES
-from ..bundled import bundled_model
+from ..bundled import PLAIN, RECURRENT, bundled_model
 from ..config import RecurrenceConfig
 from .add_remove import add_recurrence, remove_recurrence
 from .model import RecurrentModel
@@ -91,7 +91,7 @@ def open_model(
             model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options)
         else:
             model = RecurrentModel.from_pretrained(folder, dtype=torch.float32)
-    model = _in_own_memory(model)
+    model = in_own_memory(model)
     if found is None:
         return add_recurrence(model, recurrence or RecurrenceConfig(carry="none"))
     own = RecurrenceConfig.from_dict(found)
@@ -159,7 +159,7 @@ def random_model(
     return add_recurrence(model, recurrence)
 
 
-def _in_own_memory(model: Any) -> Any:
+def in_own_memory(model: Any) -> Any:
     """Weights copied out of the file that they are mapped from.
 
     There they begin anywhere, and with the place of a matrix the last bit of a product changes: a run
@@ -193,7 +193,9 @@ def _refusing(name: str):
         ) from error
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         told = " ".join(str(error).split()).split(". ")[0].rstrip(".")
+        near = difflib.get_close_matches(name, (PLAIN, RECURRENT), n=1)
         raise ValueError(
             f"The model {name} could not be opened ({told}): give a folder with a saved language model, "
-            "or a name that the Hugging Face hub knows and can be reached for."
+            "a name that the Hugging Face hub knows and can be reached for, or a model of the package "
+            f"({PLAIN}, {RECURRENT}){f'; did you mean {near[0]}?' if near else '.'}"
         ) from error

@@ -3,14 +3,23 @@
 import threading
 from collections.abc import Generator, Iterable
 from queue import Empty, Full, Queue
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 
-from .walk import Batch
-
 # Seconds after which a waiting thread looks whether it is still wanted.
 PATIENCE = 0.2
+
+
+class Movable(Protocol):
+    """A batch of any kind."""
+
+    def pinned(self) -> Any: ...
+
+    def to(self, device: torch.device) -> Any: ...
+
+
+Batch = TypeVar("Batch", bound=Movable)
 
 
 def prefetch(batches: Iterable[Batch], device: torch.device, depth: int = 3) -> Generator[Batch]:

@@ -54,7 +54,7 @@ def perplexity_against_flops(
     measure: str = "Perplexity per word",
 ) -> Paths:
     """Perplexity over forward FLOPs, with intervals where they are known."""
-    _need(series, "perplexity against FLOPs")
+    need_values(series, "perplexity against FLOPs")
     exponent = math.floor(
         math.log10(max(point[0] for points in series.values() for point in points))
     )
@@ -66,7 +66,7 @@ def perplexity_against_flops(
             # Side by side, not on top of each other, where models cost the same.
             aside = 1 + 0.006 * (number - (len(series) - 1) / 2)
             flops = [aside * point[0] / 10**exponent for point in points]
-            axes.plot(flops, [point[1] for point in points], label=name, **_look(number))
+            axes.plot(flops, [point[1] for point in points], label=name, **look_of(number))
             for x, (_, value, low, high, label) in zip(flops, points, strict=True):
                 _bar(axes, x, value, low, high, number)
                 # Series lie above each other: labels of every second one go below its points.
@@ -93,7 +93,7 @@ def perplexity_against_flops(
 
 def loss_by_position(path_stem: str | Path, series: Mapping[str, np.ndarray]) -> Paths:
     """Mean loss of the targets at each position of a window; positions never scored are NaN."""
-    _need(series, "loss by position")
+    need_values(series, "loss by position")
 
     def draw(panels: "Sequence[Axes]") -> None:
         (axes,) = panels
@@ -114,10 +114,13 @@ def loss_by_position(path_stem: str | Path, series: Mapping[str, np.ndarray]) ->
 
 
 def training_curves(
-    path_stem: str | Path, runs: Mapping[str, Sequence[Mapping[str, Any]]]
+    path_stem: str | Path,
+    runs: Mapping[str, Sequence[Mapping[str, Any]]],
+    measure: str = "Loss (nats per token)",
+    unit: str = "tokens",
 ) -> Paths:
     """Lines of a training log: `loss` smoothed as a thin line, `valid_loss` as markers."""
-    _need(
+    need_values(
         {
             name: [*_logged(lines, "loss")[0], *_logged(lines, "valid_loss")[0]]
             for name, lines in runs.items()
@@ -133,7 +136,7 @@ def training_curves(
             tokens, losses = _logged(lines, "loss")
             if len(losses) > SMOOTHED_FROM:
                 losses = smoothed(losses, len(losses) // 50)
-            look = _look(number)
+            look = look_of(number)
             marker = look.pop("marker")
             if len(losses):
                 thin = {"linewidth": 0.9, "label": f"{name}, training"}
@@ -142,8 +145,8 @@ def training_curves(
             if len(losses):
                 look |= {"marker": marker, "linestyle": "none", "label": f"{name}, validation"}
                 axes.plot(tokens, losses, **look, markeredgecolor="white", markersize=7)
-        axes.set_xlabel("Training tokens")
-        axes.set_ylabel("Loss (nats per token)")
+        axes.set_xlabel(f"Training {unit}")
+        axes.set_ylabel(measure)
         axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
         axes.legend()
 
@@ -157,7 +160,7 @@ def state_use(
     difference: str = "Loss difference (nats per token)",
 ) -> Paths:
     """Left: what so many windows of history change. Right: how far back a gradient reaches."""
-    _need({"history": history, "gradient": gradient}, "use of the state")
+    need_values({"history": history, "gradient": gradient}, "use of the state")
 
     def draw(panels: "Sequence[Axes]") -> None:
         from matplotlib.ticker import MaxNLocator
@@ -165,13 +168,13 @@ def state_use(
         left, right = panels
         rows = sorted(history, key=lambda row: row[0])
         left.axhline(0, color="#444444", linewidth=0.8)
-        left.plot([row[0] for row in rows], [row[1] for row in rows], **_look(0))
+        left.plot([row[0] for row in rows], [row[1] for row in rows], **look_of(0))
         for windows, value, low, high in rows:
             _bar(left, windows, value, low, high, 0)
         left.set_xlabel("History that the state was given (windows)")
         left.set_ylabel(difference)
         pairs = sorted(gradient, key=lambda pair: pair[0])
-        right.plot([pair[0] for pair in pairs], [pair[1] for pair in pairs], **_look(1))
+        right.plot([pair[0] for pair in pairs], [pair[1] for pair in pairs], **look_of(1))
         # Gradients fade by factors; a norm of exactly zero has no place on such a scale.
         if all(norm > 0 for _, norm in pairs):
             right.set_yscale("log")
@@ -199,7 +202,7 @@ def smoothed(values: np.ndarray, reach: int) -> np.ndarray:
     return np.where(known, total / np.maximum(count, 1), np.nan)
 
 
-def _need(data: Mapping[str, Any], figure: str) -> None:
+def need_values(data: Mapping[str, Any], figure: str) -> None:
     empty = [name for name, values in data.items() if len(values) == 0]
     if empty or not data:
         raise ValueError(
@@ -222,7 +225,7 @@ def _line(number: int) -> Any:
     return LINES[number % len(LINES)]
 
 
-def _look(number: int) -> dict[str, Any]:
+def look_of(number: int) -> dict[str, Any]:
     marker = MARKERS[number % len(MARKERS)]
     return {"color": _colour(number), "linestyle": _line(number), "marker": marker}
 
@@ -238,9 +241,12 @@ def _bar(
 
 
 def write_figure(
-    path_stem: str | Path, draw: "Callable[[Sequence[Axes]], None]", panels: int = 1
+    path_stem: str | Path,
+    draw: "Callable[[Sequence[Axes]], None]",
+    panels: int = 1,
+    stacked: bool = False,
 ) -> Paths:
-    """Draw on so many axes side by side, and write what came of it."""
+    """Draw on so many axes, side by side or above each other, and write what came of it."""
     import matplotlib.style
     from matplotlib.figure import Figure
 
@@ -248,8 +254,12 @@ def write_figure(
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.svg")
     with matplotlib.style.context(["default", STYLE]):
-        figure = Figure(figsize=(6.4, 4.0) if panels == 1 else (9.0, 3.6))
-        draw([figure.add_subplot(1, panels, place + 1) for place in range(panels)])
+        size = (9.0, 3.6)
+        if panels == 1 or stacked:
+            size = (6.4, 4.0 if panels == 1 else 1.0 + 1.7 * panels)
+        figure = Figure(figsize=size)
+        rows, columns = (panels, 1) if stacked else (1, panels)
+        draw([figure.add_subplot(rows, columns, place + 1) for place in range(panels)])
         for path, metadata in zip(paths, ({"Software": None}, {"Date": None}), strict=True):
             content = io.BytesIO()
             figure.savefig(content, format=path.suffix[1:], dpi=150, metadata=metadata)

@@ -25,7 +25,14 @@ from ..data.encoders import encoder_of
 from ..data.splits import read_text
 from ..data.tokens import Encoder, Tokens
 from ..data.walk import windows_of
-from ..results import choose_device, make_folder, provenance, write_record
+from ..results import (
+    choose_device,
+    make_folder,
+    provenance,
+    shown_name,
+    without_places,
+    write_record,
+)
 from ..settings import as_dict
 from .collapse import check_collapse
 from .compiled import check_compiled
@@ -77,7 +84,7 @@ def measure(options: EvalOptions, console: Console) -> dict[str, Any]:
     record: dict[str, Any] = {
         "record": "evaluation",
         "model": {
-            "name": _name(options.model),
+            "name": shown_name(options.model),
             "architecture": model.backbone.config.model_type,
             "recurrence": trained.to_dict(),
             "parameters": model.parameter_counts(),
@@ -89,7 +96,7 @@ def measure(options: EvalOptions, console: Console) -> dict[str, Any]:
             "counts": text_counts(tokens),
             "documents_read": tokens.documents,
         },
-        "options": _without_places(as_dict(options)),
+        "options": without_places(as_dict(options)),
         "rows": [],
         "provenance": provenance(device),
     }
@@ -99,14 +106,6 @@ def measure(options: EvalOptions, console: Console) -> dict[str, Any]:
         # After every row: what a later one breaks is not lost.
         write_record(options.output / RECORD, record)
     return record
-
-
-def _name(given: str) -> str:
-    """What something is called, not the place where this machine keeps it."""
-    path = Path(given)
-    if not path.is_absolute() and not path.exists():
-        return given  # a name on the hub
-    return path.name if path.name not in ("", "..") else path.resolve().name
 
 
 def _split(options: EvalOptions, tokens: Tokens) -> str:
@@ -139,18 +138,9 @@ def _told(run: dict[str, Any] | None) -> dict[str, Any] | None:
     if run is None:
         return None
     return {
-        "options": _without_places(run["options"]),
+        "options": without_places(run["options"]),
         "data": run["data"],
         "provenance": run["provenance"],
-    }
-
-
-def _without_places(options: dict[str, Any]) -> dict[str, Any]:
-    """Settings as they were given, with names for the files and folders of this machine."""
-    places = ("data_dir", "cache_dir", "output", "model", "tokenizer", "data", "validation")
-    return {
-        key: _name(value) if key in places and value is not None else value
-        for key, value in options.items()
     }
 
 

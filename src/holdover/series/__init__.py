@@ -13,8 +13,8 @@
 from .frequency import Frequency
 from .future import Beyond, beyond
 from .metrics import ForecastErrors
-from .named import NAMED, open_series
-from .options import SeriesOptions
+from .named import NAMED, open_series, open_table
+from .options import SeriesOptions, TableOptions
 from .prepare import Prepared, prepare
 from .recipe import Recipe
 from .scaler import Scaler
@@ -37,8 +37,10 @@ __all__ = [
     "Span",
     "SplitRule",
     "Table",
+    "TableOptions",
     "Windows",
     "beyond",
     "open_series",
+    "open_table",
     "prepare",
 ]

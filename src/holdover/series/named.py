@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..data.corpora import data_directory
 from .cells import content_sha256
+from .options import TableOptions
 from .regularity import Irregular
 from .table import Table, read_table
 
@@ -94,6 +95,20 @@ def open_series(
     meant = next((f"; did you mean {name}?" for name in NAMED if name.lower() in near), "")
     raise ValueError(
         f"{spec!r} is neither a file nor one of the data sets with a name ({', '.join(NAMED)}{meant})."
+    )
+
+
+def open_table(options: TableOptions) -> Table:
+    """The series that settings name."""
+    if not options.data:
+        raise ValueError("Say which data: for example --data series.csv.")
+    return open_series(
+        options.data,
+        data_dir=options.data_dir,
+        time_column=options.time_column,
+        date_format=options.date_format,
+        encoding=options.encoding,
+        irregular=options.irregular,
     )
 
 

@@ -104,7 +104,9 @@ def chosen_columns(
             f"features={features} forecasts one column of {table.name}: set target to one of "
             f"{', '.join(table.columns)}."
         )
-    return ((target,) if features == "S" else table.columns), (target,)
+    # What is forecast stands last among what is read: that is how forecasters find its past.
+    others = [column for column in table.columns if column != target]
+    return ((target,) if features == "S" else (*others, target)), (target,)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -158,16 +158,17 @@ class Loop:
             while reached.finished is None:
                 group = self._group(stream)
                 self._step([batch for _, batch in group])
+                begun = reached.epoch
                 (reached.epoch, reached.batch), _ = group[-1]
                 reached.finished = self._limit()
-                self._after_step()
+                self._after_step(epoch_ended=reached.epoch > begun)
         finally:
             stream.close()
 
-    def _after_step(self) -> None:
+    def _after_step(self, epoch_ended: bool) -> None:
         """Validate and save where it is time to."""
-        reached = self.reached
-        due = reached.tokens - reached.validated_at >= self.options.validate_every
+        reached, every = self.reached, self.options.validate_every
+        due = epoch_ended if every is None else reached.tokens - reached.validated_at >= every
         if due or (reached.finished and reached.tokens > reached.validated_at):
             self._settle()
             self._validate()
@@ -196,7 +197,7 @@ class Loop:
     def _step(self, batches: list[Any]) -> None:
         reached, accelerator = self.reached, self.accelerator
         self.model.train()
-        share = rate(reached.step + 1, self.total, self.options)
+        share = rate(reached.step + 1, self.total, self.options, reached.epoch)
         set_rate(self.optimizer, share)
         count = max(sum(batch.scored for batch in batches), 1)
         total: Tensor | None = None

@@ -11,7 +11,9 @@ from .options import LoopOptions
 
 def build_optimizer(model: Any, options: LoopOptions) -> torch.optim.AdamW:
     """Four groups: base and added weights, matrices (decayed, if at all) and vectors."""
-    added = {id(parameter) for parameter in model.recurrence.parameters()}
+    # A forecaster is trained as a whole: nothing was added to it.
+    recurrence = getattr(model, "recurrence", None)
+    added = set() if recurrence is None else {id(weight) for weight in recurrence.parameters()}
     groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in trained:
@@ -36,11 +38,13 @@ def build_optimizer(model: Any, options: LoopOptions) -> torch.optim.AdamW:
     )
 
 
-def rate(step: int, total: int | None, options: LoopOptions) -> float:
-    """Share of the peak learning rate at a step (from 1)."""
+def rate(step: int, total: int | None, options: LoopOptions, epoch: int = 0) -> float:
+    """Share of the peak learning rate at a step (from 1) of an epoch (from 0)."""
     warm = min(1.0, step / options.warm_up) if options.warm_up else 1.0
     if options.schedule == "constant":
         return warm
+    if options.schedule == "halving":
+        return warm * 0.5**epoch
     assert total is not None
     rest = max(total - options.warm_up, 1)
     done = min(max(step - options.warm_up, 0) / rest, 1.0)

@@ -37,9 +37,9 @@ class LoopOptions:
     """Of the weights that holdover added."""
     warm_up: int = 100
     """Steps over which learning rates rise from zero."""
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """Learning rates after the warm-up: constant, or falling to zero at the last step that epochs,
-    max_steps and max_tokens allow."""
+    schedule: Literal["constant", "linear", "cosine", "halving"] = "constant"
+    """Learning rates after the warm-up: constant, halved after every epoch, or falling to zero at the
+    last step that epochs, max_steps and max_tokens allow."""
     betas: tuple[float, ...] = (0.9, 0.999)
     """Adam's two decay rates."""
     weight_decay: float = 0.0
@@ -56,8 +56,8 @@ class LoopOptions:
     """Stop after so many tokens."""
     max_time: float | None = None
     """Stop after so many minutes, interruptions not counted."""
-    validate_every: int = 2_000_000
-    """Tokens between validations."""
+    validate_every: int | None = 2_000_000
+    """Tokens between validations; none validates at the end of every epoch."""
     patience: int | None = 3
     """Stop after so many validations without a better loss; none goes on."""
     save_every: int = 500

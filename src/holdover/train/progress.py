@@ -20,11 +20,12 @@ def memory_used(device: torch.device) -> int:
 
 
 class Display:
-    """Tokens a second, loss, learning rate, memory, time left."""
+    """Tokens (or what else is read) a second, loss, learning rate, memory, time left."""
 
-    def __init__(self, console: Console, device: torch.device, every: int):
+    def __init__(self, console: Console, device: torch.device, every: int, unit: str = "tokens"):
         self.console = console
         self.device = device
+        self.unit = unit
         self.total = 0
         self._deadline: float | None = None
         self.every = every
@@ -68,7 +69,7 @@ class Display:
         self._losses.append(loss)
         mean = sum(self._losses) / len(self._losses)
         memory = memory_used(self.device) / 2**30
-        speed = f"{self.speed() or 0:,.0f} tokens/s"
+        speed = f"{self.speed() or 0:,.0f} {self.unit}/s"
         now = f"loss {mean:.4f}  lr {rate:.2e}  {speed}  {memory:.1f} GiB"
         now_at = time.perf_counter()
         seconds = (now_at - self._marks[0][0]) / max(len(self._marks) - 1, 1)

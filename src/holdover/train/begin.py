@@ -1,0 +1,166 @@
+"""What every run does around the loop: engine, folder, whether it is the same run, its end."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from rich.console import Console
+
+from ..attach import RUN, numbered, read_run
+from ..results import choose_device, make_folder, provenance
+from ..settings import as_dict
+from ..state import write_atomically
+from .checkpoint import alone_in
+from .log import LOG, check_trackers, writing
+from .loop import Loop, Reached, Task
+from .optim import build_optimizer
+from .options import CHANGEABLE, LoopOptions
+from .progress import Display
+
+
+@contextmanager
+def engine_of(options: LoopOptions) -> Iterator[Accelerator]:
+    """The engine of a run, alone in the run's folder."""
+    check_trackers(options.report_to)
+    accelerator = start_engine(options)
+    make_folder(options.output)
+    with alone_in(options.output):
+        yield accelerator
+
+
+def start_engine(options: LoopOptions) -> Accelerator:
+    # A second run in one process may want another precision or device.
+    AcceleratorState._reset_state(reset_partial_state=True)
+    choose_device(options.device)
+    accelerator = Accelerator(
+        mixed_precision="bf16" if options.bf16 else "no",
+        cpu=options.device == "cpu",
+        log_with=list(options.report_to) or None,
+        project_dir=options.output if options.report_to else None,
+    )
+    if accelerator.num_processes > 1:
+        raise ValueError(
+            f"{accelerator.num_processes} processes were started, and holdover trains in one: start it "
+            "without a launcher."
+        )
+    return accelerator
+
+
+def prepare_folder(options: LoopOptions, resume: bool) -> Path | None:
+    """An empty folder for the run, or the checkpoint to continue from."""
+    folder = options.output
+    found = numbered(folder)
+    if resume:
+        check_same_run(read_about(folder)["options"], options)
+        return found[-1] if found else None
+    if found or (folder / LOG).exists():
+        raise ValueError(
+            f"{folder} holds a run already: continue it with --resume, or give another --output."
+        )
+    # What a run that was killed before its first line wrote about itself.
+    (folder / RUN).unlink(missing_ok=True)
+    return None
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """What the run in a folder wrote about itself."""
+    path = folder / RUN
+    if not path.exists():
+        raise ValueError(f"There is no run in {folder} to continue: leave --resume out.")
+    return read_run(path)
+
+
+def check_same_run(before: dict[str, Any], options: Any) -> None:
+    now = as_dict(options)
+    # What did not exist when the run began was as it is by default.
+    defaults = as_dict(type(options)(model=options.model, data=options.data))
+    before, now = _dotted(defaults) | _dotted(before), _dotted(now)
+    changeable = CHANGEABLE
+    if now["schedule"] in ("linear", "cosine"):
+        # Another end is another schedule, from the first step on.
+        changeable = CHANGEABLE - {"epochs", "max_steps", "max_tokens"}
+    differing = [
+        f"{key} was {before.get(key)!r} and is now {now.get(key)!r}"
+        for key in sorted({*before, *now} - changeable)
+        if before.get(key) != now.get(key)
+    ]
+    if differing:
+        raise ValueError(
+            f"This is another run than the one to be continued: {'; '.join(differing)}. Give the same "
+            "settings, or another --output without --resume."
+        )
+
+
+def _dotted(values: dict[str, Any]) -> dict[str, Any]:
+    flat = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat |= {f"{key}.{inner}": inside for inner, inside in value.items()}
+        else:
+            flat[key] = value
+    return flat
+
+
+def about_run(options: LoopOptions, data: dict[str, Any]) -> dict[str, Any]:
+    """What a run writes of itself, in its folder and in every model it saves."""
+    return {"options": as_dict(options), "data": data, "provenance": provenance()}
+
+
+def build_loop(
+    options: LoopOptions,
+    model: Any,
+    task: Task,
+    data: dict[str, Any],
+    save: Callable[[Path], None],
+    accelerator: Accelerator,
+    console: Console,
+    unit: str = "tokens",
+) -> Loop:
+    """The loop around a model that is on its device. `save` writes the model into a folder, `data` is
+    what the run says of its data, `unit` what its batches count."""
+    prepared, optimizer = accelerator.prepare(model, build_optimizer(model, options))
+    if options.report_to:
+        accelerator.init_trackers("holdover", config={"settings": json.dumps(as_dict(options))})
+    about = json.dumps(about_run(options, data), indent=2).encode()
+    if not (options.output / RUN).exists():
+        with writing(options.output / RUN):
+            write_atomically(options.output / RUN, about)
+
+    def save_model(folder: Path) -> None:
+        save(folder)
+        (folder / RUN).write_bytes(about)
+
+    display = Display(console, accelerator.device, options.log_every, unit)
+    loop = Loop(prepared, optimizer, task, options, accelerator, display, save_model)
+    display.expect(loop.total)
+    return loop
+
+
+def continue_loop(loop: Loop, checkpoint: Path | None, resume: bool, console: Console) -> None:
+    if checkpoint is not None:
+        loop.resume(checkpoint)
+        console.print(f"Continuing after step {loop.reached.step:,} of {loop.options.output}.")
+    elif resume:
+        # Killed before its first checkpoint.
+        loop.log.continue_from(-1)
+
+
+def run_to_end(loop: Loop, console: Console) -> Reached:
+    reached = loop.run()
+    loop.accelerator.end_training()
+    show_end(console, loop.options, reached)
+    return reached
+
+
+def show_end(console: Console, options: LoopOptions, reached: Reached) -> None:
+    best = "" if reached.best is None else f"; best validation loss {reached.best:.4f}"
+    console.print(
+        f"Done: {reached.finished}{best} (step {reached.best_step:,}).\n"
+        f"Model: {options.output / 'best'}   log: {options.output / LOG}",
+        highlight=False,
+        soft_wrap=True,
+    )
