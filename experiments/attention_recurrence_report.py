@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from spread import with_spread
 
 from holdover.evaluate.compare import differences
 from holdover.evaluate.plots import write_figure
@@ -143,18 +144,6 @@ def table(record: dict[str, Any]) -> str:
         cells = [arm, f"{share:.0%}", f"{rows[0]['steps']:,}", f"{rows[0]['parameters']:,}"]
         lines.append(f"| {' | '.join([*cells, bits + collapsed, above, *known])} |")
     return "\n".join(lines)
-
-
-def with_spread(values: list[float], form: str) -> str:
-    """The mean, and of several seeds its 95% interval by Student's t."""
-    mean = form.format(np.mean(values))
-    if len(values) < 2:
-        return mean
-    from scipy.stats import t
-
-    half = t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values))
-    bounds = ", ".join(form.format(np.mean(values) + sign * half) for sign in (-1, 1))
-    return f"{mean} [{bounds}] ({len(values)} seeds)"
 
 
 def draw_learnt(stem: Path, record: dict[str, Any]) -> None:

@@ -10,15 +10,18 @@ import yaml
 
 
 def train(
-    folder: Path, settings: dict[str, Any], words: Sequence[str] = ()
+    folder: Path,
+    settings: dict[str, Any],
+    words: Sequence[str] = (),
+    verb: Sequence[str] = ("train",),
 ) -> subprocess.Popen[bytes]:
-    """Start a run, or continue it."""
+    """Start a run of a verb that trains, or continue it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     path = folder.with_name(f"{folder.name}.yaml")
     path.write_text(yaml.safe_dump(settings, sort_keys=False))
     if (folder / "log.jsonl").exists():
-        return holdover("train", "--resume", "--output", str(folder))
-    return holdover("train", "--config", str(path), "--output", str(folder), *words)
+        return holdover(*verb, "--resume", "--output", str(folder))
+    return holdover(*verb, "--config", str(path), "--output", str(folder), *words)
 
 
 def holdover(*words: str) -> subprocess.Popen[bytes]:
