@@ -24,7 +24,7 @@ from .demo import DemoOptions
 from .demo import run as demo
 from .evaluate import EvalOptions, evaluate
 from .plot import compare, plot
-from .settings import add_flags, build, check_flags, given_settings
+from .settings import add_flags, add_resume, build, check_flags, given_settings
 from .train import LoopOptions, TrainOptions, train
 from .train.begin import read_about
 from .train.options import ALIASES as TRAIN_ALIASES
@@ -82,11 +82,7 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "in the same order train the plain twin.",
         allow_abbrev=False,
     )
-    verb.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue the run in --output where it stopped, with its settings",
-    )
+    add_resume(verb)
     add_flags(verb, TrainOptions, TRAIN_ALIASES)
     verb.set_defaults(run=run_train, verb=verb)
 

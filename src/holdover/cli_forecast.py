@@ -14,7 +14,7 @@ from .forecast import (
     train_forecaster,
 )
 from .series import TableOptions
-from .settings import add_flags, build, given_settings
+from .settings import add_flags, add_resume, build, given_settings
 from .train.begin import read_about
 from .train.forecast_options import ALIASES
 
@@ -40,11 +40,7 @@ def _add_train(actions: Verbs) -> None:
         "columns and the scaler beside the weights.",
         allow_abbrev=False,
     )
-    verb.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue the run in --output where it stopped, with its settings",
-    )
+    add_resume(verb)
     add_flags(verb, ForecastOptions, ALIASES)
     verb.set_defaults(run=run_train, verb=verb)
 

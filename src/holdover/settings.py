@@ -108,6 +108,15 @@ def check_flags(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> None
     raise ValueError(f"{flag} is not a flag of {parser.prog}; {hint}")
 
 
+def add_resume(parser: argparse.ArgumentParser) -> None:
+    """The flag of every verb that trains."""
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="continue the run in --output where it stopped, with its settings",
+    )
+
+
 def given_settings(
     options: type, parsed: argparse.Namespace, aliases: Mapping[str, str] = {}
 ) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import torch
 
 from ..attach import RecurrentModel
 from ..data.tokens import Tokens
-from .score import score
+from .score import first_windows, score
 
 # Windows that are read in both ways.
 CHECKED_WINDOWS = 64
@@ -20,9 +20,7 @@ def check_compiled(
     model: RecurrentModel, tokens: Tokens, rows: int, reset_every: int | None, device: torch.device
 ) -> None:
     """Read the beginning of a text compiled and uncompiled; refuse to go on where they disagree."""
-    documents = min(rows, tokens.documents)
-    part = tokens.part(0, int(tokens.bounds[documents]))
-    part = part.truncated(model.settings.window * max(CHECKED_WINDOWS // documents, 2) + 1)
+    part = first_windows(tokens, rows, CHECKED_WINDOWS, model.settings.window)
     if part.scored is not None and not part.scored.any():
         return
     found = score(model, part, rows=rows, device=device, reset_every=reset_every)

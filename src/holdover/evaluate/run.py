@@ -40,7 +40,7 @@ from .cost import PeakMemory, counted_flops, flops_per_token, printed_flops
 from .diagnose import KeptStates, diagnose, drawn_windows
 from .measures import ClassMeasures, mean_by_position, perplexities, text_counts
 from .options import EvalOptions
-from .score import score, stretches_to_score
+from .score import first_windows, score, stretches_to_score
 from .show import progress, show, write_plots
 
 RECORD = "eval.json"
@@ -262,9 +262,7 @@ def _speed(
     device: torch.device,
 ) -> dict[str, Any]:
     """Tokens a second and peak memory of reading alone: no metrics, nothing kept, second time."""
-    documents = min(options.rows, tokens.documents)
-    part = tokens.part(0, int(tokens.bounds[documents]))
-    part = part.truncated(model.settings.window * max(options.timed_windows // documents, 2) + 1)
+    part = first_windows(tokens, options.rows, options.timed_windows, model.settings.window)
     part = replace(part, scored=None)
 
     def read() -> None:

@@ -130,6 +130,13 @@ def score(
     return found.scores()
 
 
+def first_windows(tokens: Tokens, rows: int, count: int, window: int) -> Tokens:
+    """The beginnings of as many documents as are read side by side: about `count` windows in all."""
+    documents = min(rows, tokens.documents)
+    part = tokens.part(0, int(tokens.bounds[documents]))
+    return part.truncated(window * max(count // documents, 2) + 1)
+
+
 def _one_by_one(walk: Walk, all_rows: bool) -> Iterator[Batch]:
     """Batches of one window; rows that have ended are left out, unless a compiled step wants them."""
     lengths = walk.lengths()
