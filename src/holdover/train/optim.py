@@ -44,7 +44,8 @@ def rate(step: int, total: int | None, options: LoopOptions, epoch: int = 0) -> 
     if options.schedule == "constant":
         return warm
     if options.schedule == "halving":
-        return warm * 0.5**epoch
+        # As in Informer's code: the first two epochs at the full rate.
+        return warm * 0.5 ** max(epoch - 1, 0)
     assert total is not None
     rest = max(total - options.warm_up, 1)
     done = min(max(step - options.warm_up, 0) / rest, 1.0)

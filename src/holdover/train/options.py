@@ -38,8 +38,8 @@ class LoopOptions:
     warm_up: int = 100
     """Steps over which learning rates rise from zero."""
     schedule: Literal["constant", "linear", "cosine", "halving"] = "constant"
-    """Learning rates after the warm-up: constant, halved after every epoch, or falling to zero at the
-    last step that epochs, max_steps and max_tokens allow."""
+    """Learning rates after the warm-up: constant, halved after every epoch but the first, or
+    falling to zero at the last step that epochs, max_steps and max_tokens allow."""
     betas: tuple[float, ...] = (0.9, 0.999)
     """Adam's two decay rates."""
     weight_decay: float = 0.0
