@@ -21,7 +21,7 @@ ALIASES = {
 # that), what it shows and keeps, where this machine has its files.
 CHANGEABLE = frozenset(
     {"epochs", "max_steps", "max_tokens", "max_time", "patience", "save_every", "keep", "log_every"}
-    | {"report_to", "output", "data_dir", "cache_dir"}
+    | {"report_to", "output", "data_dir", "cache_dir", "check_compiled"}
 )
 
 
@@ -124,6 +124,9 @@ class TrainOptions(LoopOptions, TextOptions):
     """Windows after which the state is reset inside a document too; none carries it to its end."""
     freeze_base: bool = False
     """Train only what was added."""
+    check_compiled: bool = True
+    """With compile: compare its gradients with those of the step as it was written before the first
+    step, and refuse wrong ones."""
     validation: str | None = None
     """Text to validate on, as for data; none takes the corpus's own split or the end of the text."""
     validation_tokens: int | None = None

@@ -21,6 +21,7 @@ from ..data.splits import read_text
 from ..data.tokens import Encoder, Tokens
 from .begin import build_loop, continue_loop, engine_of, prepare_folder, read_about, run_to_end
 from .checkpoint import damaged
+from .compiled import check_gradients
 from .language import LanguageModelling
 from .loop import Reached
 from .options import TrainOptions
@@ -46,12 +47,14 @@ def _train(
         check_same_texts(read_about(options.output), training, validation)
     model = build_model(options, encoder, checkpoint)
     check_vocabulary(model, encoder)
-    # The same dropout for twins, whatever drawing their added weights took.
-    torch.manual_seed(options.seed)
     model.to(accelerator.device)
+    task = LanguageModelling(training, validation, options, accelerator.device)
     if options.compile:
         model.compile_step()
-    task = LanguageModelling(training, validation, options, accelerator.device)
+        if options.check_compiled and not resume:
+            check_gradients(model, task, accelerator)
+    # The same dropout for twins, whatever drawing their added weights took.
+    torch.manual_seed(options.seed)
 
     def save(folder: Path) -> None:
         with quietly():
