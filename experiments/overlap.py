@@ -1,0 +1,328 @@
+"""Tables 1 and 2 of the method: perplexity over overlap, plain against recurrent, and what it costs.
+
+    holdover run experiments/overlap.py --scale small
+
+* rates: one short run for each learning rate and kind, on WikiText; the best on its validation split is
+  used on every text.
+* plain: trained without overlap, read at all overlaps; with all positions of the model as well.
+* recurrent: one model for each overlap, read at its own.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from language import SCALES, Text, read, train
+
+from holdover.attach import read_run
+from holdover.experiment import (
+    Claim,
+    Expectation,
+    Experiment,
+    Figure,
+    Layout,
+    Published,
+    Run,
+    Series,
+    Table,
+    Threats,
+    Value,
+    Work,
+    of_evaluation,
+)
+
+KINDS = ("plain", "recurrent")
+# Per word on the test splits of WikiText-103 and PG-19: overlap, plain, recurrent.
+PUBLISHED = {
+    "wikitext": {
+        0: ("30.47", "29.01"),
+        5: ("29.36", "28.12"),
+        10: ("28.88", "27.77"),
+        30: ("27.96", "27.12"),
+        50: ("27.31", "26.73"),
+    },
+    "books": {
+        0: ("147.71", "133.02"),
+        5: ("142.30", "128.78"),
+        10: ("139.49", "127.05"),
+        30: ("134.30", "122.22"),
+        50: ("131.25", "119.93"),
+        75: ("128.46", ""),
+        100: ("126.51", ""),
+        150: ("123.53", ""),
+        200: ("121.40", ""),
+    },
+}
+
+
+def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
+    chosen = SCALES[scale]
+    common = {"model": chosen.model, "train": chosen.train, "read": chosen.read}
+    # The text that rates are chosen on.
+    *_, first = chosen.texts
+    rates = {
+        kind: [
+            Run(
+                f"rate {rate:g} {kind}",
+                try_rate,
+                {
+                    **common,
+                    "text": first,
+                    "rate": rate,
+                    "recurrence": carry(kind, chosen.window, 0),
+                },
+                seeds[0],
+            )
+            for rate in chosen.rates
+        ]
+        for kind in KINDS
+    }
+    found = [run for kind in KINDS for run in rates[kind]]
+    for seed in seeds:
+        for text in chosen.texts:
+            for kind, window, overlap, read_at in arms(scale):
+                settings = {
+                    **common,
+                    "scale": scale,
+                    "text": text,
+                    "rates": list(chosen.rates),
+                    "recurrence": carry(kind, window, overlap),
+                    "overlaps": list(read_at),
+                }
+                name = named(kind, text, overlap, full=window == chosen.positions)
+                after = tuple(run.name for run in rates[kind])
+                found.append(Run(name, measure, settings, seed, after))
+    return found
+
+
+def arms(scale: str) -> list[tuple[str, int, int, tuple[int, ...]]]:
+    """Kind, window, overlap of the training, overlaps it is read at."""
+    chosen = SCALES[scale]
+    plain = [
+        ("plain", chosen.window, 0, chosen.plain_overlaps),
+        ("plain", chosen.positions, 0, (0,)),
+    ]
+    recurrent = [("recurrent", chosen.window, overlap, (overlap,)) for overlap in chosen.overlaps]
+    return plain + recurrent
+
+
+def named(kind: str, text: str, overlap: int = 0, full: bool = False) -> str:
+    if kind == "plain":
+        return f"plain {text}{' all positions' if full else ''}"
+    return f"recurrent {text} overlap {overlap}"
+
+
+def carry(kind: str, window: int, overlap: int) -> dict[str, Any]:
+    return {
+        "carry": "none" if kind == "plain" else "pooled",
+        "window": window,
+        "overlap": overlap,
+    }
+
+
+def text_of(work: Work) -> Text:
+    scale = next(s for s in SCALES.values() if s.model == work.settings["model"])
+    return scale.texts[work.settings["text"]]
+
+
+def try_rate(work: Work) -> dict[str, Any]:
+    settings = work.settings
+    model = train(work, text_of(work), settings["rate"], settings["recurrence"])
+    return {"valid_loss": best_validation(model.parent)}
+
+
+def best_validation(run: Path) -> float:
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return min(line["valid_loss"] for line in lines if "valid_loss" in line)
+
+
+def measure(work: Work) -> dict[str, Any]:
+    settings, text = work.settings, text_of(work)
+    tried = [found["valid_loss"] for found in work.found.values()]
+    rate = settings["rates"][tried.index(min(tried))]
+    model = train(work, text, rate, settings["recurrence"])
+    record = read(work, model, text, overlap=list(settings["overlaps"]))
+    measures: dict[str, Any] = {"learning_rate": rate}
+    for number, overlap in enumerate(settings["overlaps"]):
+        found = of_evaluation(record, number)
+        measures |= {f"{name}@{overlap}": value for name, value in found.items()}
+        measures[f"perplexity@{overlap}"] = found[text.denominator]
+    # What the training did to texts that end within their first window, where nothing is carried.
+    alone = read(
+        work,
+        model,
+        text,
+        "alone",
+        overlap=[0],
+        document_tokens=settings["recurrence"]["window"],
+        diagnose_state=False,
+    )
+    measures["first_window_loss"] = of_evaluation(alone)["loss"]
+    run = read_run(model / "holdover_run.json")
+    work.read(run["data"]["training"])
+    return measures
+
+
+def layout(scale: str) -> Layout:
+    chosen = SCALES[scale]
+    texts = list(chosen.texts)
+    return Layout(
+        claims=[
+            Claim(
+                "With a carried state, perplexity is lower than without at every overlap.",
+                "Tables 1 and 2",
+                [
+                    Expectation(
+                        difference(text, overlap), "below", said=f"{text}, overlap {overlap}"
+                    )
+                    for text in texts
+                    for overlap in chosen.overlaps
+                ],
+            ),
+            Claim(
+                "The recurrent model without overlap is as good as the plain one at overlap 30.",
+                "section 5.2",
+                [
+                    Expectation(
+                        against(text, 0, chosen.overlaps[-1 if scale == "smoke" else 3]),
+                        "below",
+                        said=text,
+                    )
+                    for text in texts
+                ],
+            ),
+            Claim(
+                "The recurrent model at its largest overlap is better than the plain one at the "
+                "largest of all, which costs more.",
+                "section 5.2: overlap 50 against 200, at 0.40 of the FLOPs",
+                [
+                    Expectation(
+                        against(text, chosen.overlaps[-1], chosen.plain_overlaps[-1]),
+                        "below",
+                        said=text,
+                    )
+                    for text in texts
+                ],
+            ),
+        ],
+        tables=[table(scale, text) for text in texts],
+        figures=[figure(scale, text) for text in texts],
+        threats=Threats(
+            internal=[
+                "Plain and recurrent models read the same tokens in the same order, at the learning "
+                "rate that was best for each on the same list."
+            ],
+            construct=[
+                "Perplexity a word divides by the words of the text as the tokenizer was given it; "
+                "FLOPs are the formula of the paper, which counts the state as nothing."
+            ],
+            external=[
+                "The books are Gutenberg editions of PG-19's ids, and WikiText is WikiText-2 where the "
+                "training split of WikiText-103 is not to be had: the numbers are not the papers'."
+            ]
+            if scale != "paper"
+            else [],
+        ),
+    )
+
+
+def difference(text: str, overlap: int) -> Value:
+    return Value(
+        f"loss@{overlap}", named("recurrent", text, overlap), named("plain", text), "{:+.4f}"
+    )
+
+
+def against(text: str, overlap: int, plain_overlap: int) -> Value:
+    return Value(
+        f"loss@{overlap}",
+        named("recurrent", text, overlap),
+        named("plain", text),
+        "{:+.4f}",
+        f"loss@{plain_overlap}",
+    )
+
+
+def table(scale: str, text: str) -> Table:
+    chosen, rows = SCALES[scale], []
+    for overlap in chosen.plain_overlaps:
+        printed = PUBLISHED.get(text, {}).get(overlap, ("", ""))
+        recurrent = overlap in chosen.overlaps
+        rows.append(
+            [
+                str(overlap),
+                Value(f"perplexity@{overlap}", named("plain", text)),
+                Value(f"perplexity@{overlap}", named("recurrent", text, overlap))
+                if recurrent
+                else "",
+                difference(text, overlap) if recurrent else "",
+                Value(f"flops_per_token@{overlap}", named("plain", text), form="{:.3g}"),
+                *map(Published, printed),
+            ]
+        )
+    full = named("plain", text, full=True)
+    rows.append(
+        [
+            f"all {chosen.positions} positions",
+            Value("perplexity@0", full),
+            "",
+            "",
+            Value("flops_per_token@0", full, form="{:.3g}"),
+            "",
+            "",
+        ]
+    )
+    return Table(
+        f"Perplexity a word on {text}",
+        [
+            "overlap",
+            "plain",
+            "recurrent",
+            "nats a token",
+            "FLOPs a token",
+            "paper, plain",
+            "paper, recurrent",
+        ],
+        rows,
+        "Nats a token: recurrent minus plain, paired; below zero the state helps.",
+    )
+
+
+def figure(scale: str, text: str) -> Figure:
+    chosen = SCALES[scale]
+    plain, name = named("plain", text), named
+    return Figure(
+        f"What a perplexity costs: {text}",
+        "FLOPs a token",
+        "Perplexity a word",
+        [
+            Series(
+                "plain",
+                [
+                    (Value(f"flops_per_token@{o}", plain), Value(f"perplexity@{o}", plain))
+                    for o in chosen.plain_overlaps
+                ],
+            ),
+            Series(
+                "recurrent",
+                [
+                    (
+                        Value(f"flops_per_token@{o}", name("recurrent", text, o)),
+                        Value(f"perplexity@{o}", name("recurrent", text, o)),
+                    )
+                    for o in chosen.overlaps
+                ],
+            ),
+        ],
+    )
+
+
+EXPERIMENT = Experiment(
+    title="Overlap: plain against recurrent",
+    question="Windows may overlap, so that a model reads some tokens again and knows more when it goes "
+    "on. Is a carried state worth that, and what does each cost?",
+    source="Yoshida, Ettinger, Gimpel: Adding Recurrence to Pretrained Transformers, Tables 1 and 2",
+    runs=runs,
+    layout=layout,
+    seeds={"smoke": (0, 1), "small": (0, 1, 2), "real": (0,), "paper": (0,)},
+)

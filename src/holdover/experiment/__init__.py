@@ -1,0 +1,50 @@
+"""Experiments: a question, the runs that answer it, one record a run, and what is shown of them."""
+
+from .definition import (
+    SCALES,
+    Cell,
+    Claim,
+    Expectation,
+    Experiment,
+    Figure,
+    Layout,
+    Published,
+    Run,
+    Series,
+    Table,
+    Threats,
+    Value,
+)
+from .estimates import Estimate, estimate, outcome, verdict
+from .measures import of_evaluation
+from .options import RunOptions
+from .records import Records, read_records
+from .runner import run_experiment
+from .work import Work, last_checkpoint
+
+__all__ = [
+    "SCALES",
+    "Cell",
+    "Claim",
+    "Estimate",
+    "Expectation",
+    "Experiment",
+    "Figure",
+    "Layout",
+    "Published",
+    "Records",
+    "Run",
+    "RunOptions",
+    "Series",
+    "Table",
+    "Threats",
+    "Value",
+    "Work",
+    "estimate",
+    "last_checkpoint",
+    "of_evaluation",
+    "outcome",
+    "read_records",
+    "run_experiment",
+    "verdict",
+]

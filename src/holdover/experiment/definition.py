@@ -1,0 +1,136 @@
+"""An experiment: a question, the runs that answer it, and what of their records is shown and judged.
+
+A layout names numbers, it does not hold them: a `Value` says which measure of which runs it is, and is
+looked up in the records whenever it is shown. A record that is deleted takes its numbers with it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from .work import Work
+
+SCALES = ("smoke", "small", "real", "paper")
+"""In seconds, to see every stage work; with the bundled model; with a real pretrained one; as the
+papers did it, with what is on the hub."""
+
+Side = Literal["below", "above"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One thing that is done once and leaves one record."""
+
+    arm: str
+    """What it is a run of: runs of one arm differ in their seed alone."""
+    do: "Callable[[Work], Mapping[str, Any]]"
+    """Does the work and returns its measures (see `measures.py`)."""
+    settings: dict[str, Any]
+    """Everything that decides the outcome, as JSON has it: another value is another run."""
+    seed: int = 0
+    after: tuple[str, ...] = ()
+    """Names of runs whose folders or measures it reads."""
+
+    @property
+    def name(self) -> str:
+        """As a file may be called."""
+        return f"{self.arm}-seed{self.seed}".replace(" ", "-")
+
+
+@dataclass(frozen=True)
+class Value:
+    """A measure of an arm, over its seeds; with `minus`, the paired difference to another arm."""
+
+    metric: str
+    arm: str
+    minus: str | None = None
+    form: str = "{:.2f}"
+    minus_metric: str | None = None
+    """Of the other arm, where it has another name there."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A number as a paper prints it."""
+
+    printed: str
+
+
+Cell: TypeAlias = str | Value | Published
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of a figure: each x is a number or itself measured, each y is measured."""
+
+    name: str
+    points: Sequence[tuple[float | Value, Value]] = ()
+    curve: tuple[str, str] | None = None
+    """Instead of points: a curve of an arm's records, as (arm, name)."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    title: str
+    x: str
+    y: str
+    series: Sequence[Series]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """That a value lies on a side of a bound: decided where its whole interval does."""
+
+    value: Value
+    side: Side
+    bound: float = 0.0
+    said: str = ""
+
+
+@dataclass(frozen=True)
+class Claim:
+    text: str
+    source: str
+    expects: Sequence[Expectation]
+
+
+@dataclass(frozen=True)
+class Threats:
+    """What the numbers do not say, beside what the records show by themselves."""
+
+    internal: Sequence[str] = ()
+    external: Sequence[str] = ()
+    construct: Sequence[str] = ()
+    conclusion: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Layout:
+    claims: Sequence[Claim] = ()
+    tables: Sequence[Table] = ()
+    figures: Sequence[Figure] = ()
+    threats: Threats = field(default_factory=Threats)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    title: str
+    question: str
+    source: str
+    """Paper, table or figure."""
+    runs: Callable[[str, Sequence[int]], Sequence[Run]]
+    """Of a scale and seeds."""
+    layout: Callable[[str], Layout]
+    """Of a scale."""
+    seeds: Mapping[str, Sequence[int]]
+    """Of every scale that it has."""

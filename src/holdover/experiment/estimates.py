@@ -1,0 +1,125 @@
+"""What records say of a value: a mean over seeds and its interval, or one run and its own.
+
+* Several seeds: the mean, with Student's t over seeds. That says what another seed would change, on the
+  same text.
+* One seed: the interval of the run itself, over units of the text. That says what another text of the
+  kind would change, with the same weights.
+* Differences are paired: by seed, or with one seed unit by unit.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..evaluate.intervals import Resampled
+from .definition import Expectation, Value
+from .measures import value_of
+from .records import Records
+
+
+@dataclass(frozen=True)
+class Estimate:
+    value: float
+    low: float | None
+    high: float | None
+    over: str
+    """What the interval is over."""
+    sources: tuple[str, ...]
+    """Names of the runs."""
+
+
+def estimate(value: Value, records: Records) -> Estimate | None:
+    """None where no record has it."""
+    ours = _having(records.of(value.arm), value.metric)
+    if value.minus is None:
+        return _of_arm(value, ours) if ours else None
+    others = _having(records.of(value.minus), value.minus_metric or value.metric)
+    theirs = {record["seed"]: record for record in others}
+    pairs = [(one, theirs[one["seed"]]) for one in ours if one["seed"] in theirs]
+    return _of_pairs(value, pairs) if pairs else None
+
+
+def _having(records: Sequence[Mapping[str, Any]], metric: str) -> list[Mapping[str, Any]]:
+    return [record for record in records if record["measures"].get(metric) is not None]
+
+
+def _of_arm(value: Value, records: Sequence[Mapping[str, Any]]) -> Estimate:
+    measures = [record["measures"][value.metric] for record in records]
+    names = tuple(record["run"] for record in records)
+    if len(measures) > 1:
+        return _over_seeds([value_of(measure) for measure in measures], names)
+    (measure,) = measures
+    if not isinstance(measure, Mapping):
+        return Estimate(float(measure), None, None, "one run", names)
+    low, high, over = measure.get("low"), measure.get("high"), measure.get("over", "one run")
+    return Estimate(float(measure["value"]), low, high, f"one seed, {over}", names)
+
+
+def _of_pairs(
+    value: Value, pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+) -> Estimate:
+    names = tuple(record["run"] for pair in pairs for record in pair)
+    metrics = value.metric, value.minus_metric or value.metric
+    both = [
+        tuple(record["measures"][name] for record, name in zip(pair, metrics, strict=True))
+        for pair in pairs
+    ]
+    if len(both) > 1:
+        return _over_seeds([value_of(one) - value_of(other) for one, other in both], names)
+    ((one, other),) = both
+    difference = value_of(one) - value_of(other)
+    if _same_units(one, other):
+        sums = np.array(one["sums"]) - np.array(other["sums"])
+        _, low, high = Resampled(np.arange(len(sums))).interval(
+            sums, np.array(one["counts"]), transform=lambda mean: mean
+        )
+        return Estimate(difference, low, high, f"one seed, {one['over']}, paired", names)
+    return Estimate(difference, None, None, "one run of each", names)
+
+
+def _same_units(one: Any, other: Any) -> bool:
+    return (
+        isinstance(one, Mapping)
+        and isinstance(other, Mapping)
+        and "counts" in one
+        and one["counts"] == other.get("counts")
+    )
+
+
+def _over_seeds(values: Sequence[float], names: tuple[str, ...]) -> Estimate:
+    from scipy.stats import t
+
+    mean, count = float(np.mean(values)), len(values)
+    half = float(t.ppf(0.975, count - 1) * np.std(values, ddof=1) / math.sqrt(count))
+    return Estimate(mean, mean - half, mean + half, f"{count} seeds", names)
+
+
+def outcome(expectation: Expectation, records: Records) -> str:
+    """holds, fails or open; missing where there is no record."""
+    found = estimate(expectation.value, records)
+    if found is None:
+        return "missing"
+    if found.low is None or found.high is None:
+        return "open"
+    below, above = found.high < expectation.bound, found.low > expectation.bound
+    if expectation.side == "above":
+        below, above = above, below
+    return "holds" if below else "fails" if above else "open"
+
+
+VERDICTS = ("reproduced", "partly reproduced", "not reproduced", "undecided", "not measured")
+
+
+def verdict(outcomes: Sequence[str]) -> str:
+    """Of a claim, by its expectations."""
+    known = [outcome for outcome in outcomes if outcome != "missing"]
+    if not known:
+        return "not measured"
+    if all(outcome == "holds" for outcome in outcomes):
+        return "reproduced"
+    if all(outcome == "fails" for outcome in known):
+        return "not reproduced"
+    return "partly reproduced" if "holds" in known else "undecided"

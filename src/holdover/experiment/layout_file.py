@@ -1,0 +1,70 @@
+"""A layout as JSON, beside the records it names: a report needs no experiment file."""
+
+from dataclasses import asdict
+from typing import Any
+
+from .definition import (
+    Cell,
+    Claim,
+    Expectation,
+    Experiment,
+    Figure,
+    Layout,
+    Published,
+    Series,
+    Table,
+    Threats,
+    Value,
+)
+
+LAYOUT = "experiment.json"
+
+
+def to_json(name: str, scale: str, experiment: Experiment) -> dict[str, Any]:
+    layout = experiment.layout(scale)
+    return {
+        "record": "experiment",
+        "experiment": name,
+        "scale": scale,
+        "title": experiment.title,
+        "question": experiment.question,
+        "source": experiment.source,
+        "claims": [asdict(claim) for claim in layout.claims],
+        "tables": [asdict(table) for table in layout.tables],
+        "figures": [asdict(figure) for figure in layout.figures],
+        "threats": asdict(layout.threats),
+    }
+
+
+def from_json(found: dict[str, Any]) -> Layout:
+    return Layout(
+        claims=[
+            Claim(
+                claim["text"],
+                claim["source"],
+                [Expectation(**{**e, "value": Value(**e["value"])}) for e in claim["expects"]],
+            )
+            for claim in found["claims"]
+        ],
+        tables=[
+            Table(**{**table, "rows": [[_cell(cell) for cell in row] for row in table["rows"]]})
+            for table in found["tables"]
+        ],
+        figures=[
+            Figure(**{**figure, "series": [_series(series) for series in figure["series"]]})
+            for figure in found["figures"]
+        ],
+        threats=Threats(**found["threats"]),
+    )
+
+
+def _cell(cell: Any) -> Cell:
+    if isinstance(cell, str):
+        return cell
+    return Published(**cell) if "printed" in cell else Value(**cell)
+
+
+def _series(series: dict[str, Any]) -> Series:
+    points = [(Value(**x) if isinstance(x, dict) else x, Value(**y)) for x, y in series["points"]]
+    curve = series["curve"]
+    return Series(series["name"], points, None if curve is None else (curve[0], curve[1]))

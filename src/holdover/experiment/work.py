@@ -1,0 +1,97 @@
+"""What a run has to work with: a folder that outlives interruptions, and the library's own verbs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ..attach import numbered
+from ..evaluate import EvalOptions, evaluate
+from ..forecast import (
+    ForecastEvalOptions,
+    ForecastOptions,
+    evaluate_forecaster,
+    train_forecaster,
+)
+from ..settings import build, settings_of
+from ..train import TrainOptions, train
+from ..train.log import LOG
+
+
+@dataclass
+class Work:
+    folder: Path
+    """Its own; what lies there from an interrupted attempt is continued."""
+    settings: Mapping[str, Any]
+    seed: int
+    others: Mapping[str, Path]
+    """Folders of the runs it comes after, by their names."""
+    found: Mapping[str, Mapping[str, Any]]
+    """And what was measured there."""
+    console: Console
+    common: Mapping[str, Any] = field(default_factory=dict)
+    """Options of this machine that change no outcome: data_dir, cache_dir, device."""
+    texts: list[dict[str, Any]] = field(default_factory=list)
+    """What was read, with checksums: filled by the verbs."""
+
+    def train(self, name: str = "train", **settings: Any) -> Path:
+        """A language model's training in the folder, begun or continued; gives its folder."""
+        return self._trained(train, TrainOptions, name, settings)
+
+    def train_forecaster(self, name: str = "train", **settings: Any) -> Path:
+        return self._trained(train_forecaster, ForecastOptions, name, settings)
+
+    def evaluate(self, model: Path | str, name: str = "eval", **settings: Any) -> dict[str, Any]:
+        """An evaluation's record."""
+        return self._evaluated(evaluate, EvalOptions, model, name, settings)
+
+    def evaluate_forecaster(
+        self, model: Path | str, name: str = "eval", **settings: Any
+    ) -> dict[str, Any]:
+        return self._evaluated(evaluate_forecaster, ForecastEvalOptions, model, name, settings)
+
+    def _trained(
+        self, verb: Callable[..., Any], options: type, name: str, settings: dict[str, Any]
+    ) -> Path:
+        output = self.folder / name
+        finished = output / "finished"
+        if not finished.exists():
+            given = {**self._common(options), "seed": self.seed, **settings, "output": output}
+            resume = (output / LOG).exists() and bool(numbered(output))
+            verb(build(options, given), resume=resume, console=self.console)
+            finished.touch()
+        return output
+
+    def _evaluated(
+        self,
+        verb: Callable[..., Any],
+        options: type,
+        model: Path | str,
+        name: str,
+        settings: dict[str, Any],
+    ) -> dict[str, Any]:
+        given = {**self._common(options), "plots": False, **settings, "model": str(model)}
+        record = verb(build(options, {**given, "output": self.folder / name}), self.console)
+        self.read(record["data"])
+        return record
+
+    def _common(self, options: type) -> dict[str, Any]:
+        known = settings_of(options)
+        return {key: value for key, value in self.common.items() if key in known}
+
+    def read(self, about: Mapping[str, Any]) -> None:
+        """Note a text that was read."""
+        kept = {
+            key: about[key]
+            for key in ("source", "split", "sha256", "content_sha256", "documents_read", "counts")
+            if key in about
+        }
+        if kept not in self.texts:
+            self.texts.append(kept)
+
+
+def last_checkpoint(run: Path) -> Path:
+    """The end of a training run, not its best."""
+    return numbered(run)[-1]

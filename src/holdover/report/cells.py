@@ -1,0 +1,61 @@
+"""Numbers as they are shown."""
+
+from ..experiment.definition import Cell, Published, Value
+from ..experiment.estimates import Estimate
+from ..page.wording import MINUS, escaped
+from .gather import Section
+
+NOTHING = "\u2013"
+# From here on digits are no news.
+LARGE = 1e6
+
+
+def shown(value: Value, found: Estimate | None) -> tuple[str, str]:
+    """The number and its interval, as text; without a record a dash."""
+    if found is None:
+        return NOTHING, ""
+    bounds = ""
+    # What is the same in all runs, such as a cost, has an interval of no width.
+    if found.low is not None and found.high is not None and found.low < found.high:
+        bounds = f"[{_form(value, found.low)}, {_form(value, found.high)}]"
+    return _form(value, found.value), bounds
+
+
+def _form(value: Value, number: float) -> str:
+    form = value.form if abs(number) < LARGE else "{:.2e}"
+    return form.format(number).replace("-", MINUS)
+
+
+def as_text(cell: Cell, section: Section) -> str:
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, Published):
+        return cell.printed
+    return " ".join(part for part in shown(cell, section.estimate(cell)) if part)
+
+
+def as_html(cell: Cell, section: Section) -> str:
+    """A table's cell; what was measured says where it comes from."""
+    if isinstance(cell, str):
+        return f"<td>{escaped(cell)}</td>"
+    if isinstance(cell, Published):
+        return f'<td class="published">{escaped(cell.printed)}</td>'
+    return f"<td>{measured(cell, section)}</td>"
+
+
+def measured(value: Value, section: Section) -> str:
+    found = section.estimate(value)
+    number, bounds = shown(value, found)
+    if found is None:
+        return f'<span class="missing" title="no record">{number}</span>'
+    minus = ""
+    if value.minus is not None:
+        minus = f' data-minus="{escaped(value.minus)}"'
+        minus += f' data-minus-metric="{escaped(value.minus_metric or value.metric)}"'
+    told = f"{found.over}; {', '.join(found.sources)}"
+    return (
+        f'<span class="measured" data-section="{escaped(section.anchor)}" '
+        f'data-metric="{escaped(value.metric)}" data-arm="{escaped(value.arm)}"{minus} '
+        f'data-form="{escaped(value.form)}" title="{escaped(told)}"><b>{number}</b>'
+        f"{f' <small>{bounds}</small>' if bounds else ''}</span>"
+    )

@@ -1,0 +1,62 @@
+"""What a report is made of: every experiment's layout and its records, and nothing else."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..experiment.definition import SCALES, Layout, Value
+from ..experiment.estimates import Estimate, estimate, outcome, verdict
+from ..experiment.layout_file import LAYOUT, from_json
+from ..experiment.records import Records, read_json, read_records
+from .options import ReportOptions
+
+
+@dataclass(frozen=True)
+class Section:
+    """An experiment at one scale."""
+
+    name: str
+    scale: str
+    about: dict[str, Any]
+    layout: Layout
+    records: Records
+
+    @property
+    def anchor(self) -> str:
+        return f"{self.name}-{self.scale}"
+
+    def estimate(self, value: Value) -> Estimate | None:
+        return estimate(value, self.records)
+
+    def outcomes(self) -> list[list[str]]:
+        """For each claim how each of its expectations came out."""
+        return [[outcome(e, self.records) for e in claim.expects] for claim in self.layout.claims]
+
+    def verdicts(self) -> list[str]:
+        return [verdict(outcomes) for outcomes in self.outcomes()]
+
+
+def gather(options: ReportOptions) -> list[Section]:
+    sections = []
+    for path in sorted(options.results.glob(f"*/*/{LAYOUT}"), key=_order):
+        name, scale = path.parent.parent.name, path.parent.name
+        if options.experiments and name not in options.experiments:
+            continue
+        if scale not in options.scales if options.scales else scale == "smoke":
+            continue
+        about = read_json(path)
+        records = read_records(path.parent)
+        if records.found:
+            sections.append(Section(name, scale, about, from_json(about), records))
+    if not sections:
+        chosen = f" of {', '.join(options.experiments)}" if options.experiments else ""
+        raise ValueError(
+            f"There are no records{chosen} in {options.results} (the scale smoke is left out unless "
+            "it is asked for): make some with holdover run experiments/NAME.py --scale small."
+        )
+    return sections
+
+
+def _order(path: Path) -> tuple[str, int]:
+    scale = path.parent.name
+    return path.parent.parent.name, SCALES.index(scale) if scale in SCALES else len(SCALES)

@@ -1,0 +1,161 @@
+"""The sections of a report's page."""
+
+from collections.abc import Iterator, Sequence
+
+from ..experiment.definition import Table
+from ..page.wording import duration, escaped, size
+from .cells import as_html, measured
+from .charts import draw
+from .gather import Section
+from .threats import arms, threats
+
+KINDS = {
+    "reproduced": "good",
+    "partly reproduced": "open",
+    "not reproduced": "bad",
+    "undecided": "open",
+    "not measured": "open",
+}
+QUESTION = (
+    "Does a carried state improve what pretrained transformers do with long texts, and what does it "
+    "cost?"
+)
+
+
+def head(sections: Sequence[Section]) -> str:
+    runs = sum(len(section.records.found) for section in sections)
+    seconds = sum(r["seconds"] for section in sections for r in section.records.found.values())
+    links = "".join(
+        f'<a href="#{section.anchor}">{escaped(section.about["title"])} ({section.scale})</a>'
+        for section in sections
+    )
+    return f"""<header>
+<p class="eyebrow">holdover report</p>
+<h1>{QUESTION}</h1>
+<p class="lead">{runs} runs, {duration(seconds)} of computing. Every number below is looked up in their
+records; point at one to see which.</p>
+{_claims(sections)}
+<nav aria-label="Experiments">{links}</nav>
+</header>"""
+
+
+def _claims(sections: Sequence[Section]) -> str:
+    lines = [
+        f'<tr><th scope="row"><span class="said {KINDS[verdict]}">{verdict}</span></th>'
+        f'<td class="note claim">{escaped(claim.text)}</td>'
+        f'<td class="note"><a href="#{section.anchor}">{escaped(section.about["title"])}, '
+        f"{section.scale}</a></td></tr>"
+        for section in sections
+        for claim, verdict in zip(section.layout.claims, section.verdicts(), strict=True)
+    ]
+    if not lines:
+        return ""
+    return (
+        '<h2>Claims</h2><div class="scroll" tabindex="0" role="region" aria-label="Claims">'
+        '<table class="words"><thead><tr><th scope="col">verdict</th><th scope="col">claim</th>'
+        f'<th scope="col">experiment</th></tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+    )
+
+
+def body(section: Section) -> str:
+    about = section.about
+    figures = "".join(draw(figure, section) for figure in section.layout.figures)
+    parts = [
+        f"<h2>{escaped(about['title'])} <small>({section.scale})</small></h2>",
+        f"<p>{escaped(about['question'])}</p>",
+        f'<p class="hint">{escaped(about["source"])}</p>',
+        *_verdicts(section),
+        *(_table(table, section) for table in section.layout.tables),
+        f'<div class="figures">{figures}</div>' if figures else "",
+        _cost(section),
+        _threats(section),
+        _provenance(section),
+    ]
+    return f'<section id="{section.anchor}">{"".join(parts)}</section>'
+
+
+def _verdicts(section: Section) -> Iterator[str]:
+    found = zip(section.layout.claims, section.verdicts(), section.outcomes(), strict=True)
+    for claim, verdict, outcomes in found:
+        details = "".join(
+            f"<li>{escaped(e.said or e.value.metric)}: {measured(e.value, section)} "
+            f"<small>expected {e.side} {e.bound:g}: {outcome}</small></li>"
+            for e, outcome in zip(claim.expects, outcomes, strict=True)
+        )
+        yield (
+            f'<div class="verdict {KINDS[verdict]}"><p><strong>{verdict.capitalize()}.</strong> '
+            f"{escaped(claim.text)} <small>({escaped(claim.source)})</small></p>"
+            f"<ul>{details}</ul></div>"
+        )
+
+
+def _table(table: Table, section: Section) -> str:
+    top = "".join(f'<th scope="col">{escaped(name)}</th>' for name in table.columns)
+    lines = ""
+    for row in table.rows:
+        first, *rest = row
+        label = escaped(first) if isinstance(first, str) else ""
+        cells = "".join(as_html(cell, section) for cell in rest)
+        lines += f'<tr><th scope="row">{label}</th>{cells}</tr>'
+    note = f'<p class="hint">{escaped(table.note)}</p>' if table.note else ""
+    return (
+        f"<h3>{escaped(table.title)}</h3>"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escaped(table.title)}">'
+        f"<table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>{note}"
+    )
+
+
+def _cost(section: Section) -> str:
+    lines = ""
+    for arm in arms(section):
+        records = section.records.of(arm)
+        seconds = sum(record["seconds"] for record in records)
+        most = max(record["peak_memory"]["bytes"] for record in records)
+        kinds = ", ".join(sorted({record["peak_memory"]["kind"] for record in records}))
+        devices = ", ".join(sorted({record["provenance"]["device"] for record in records}))
+        lines += (
+            f'<tr><th scope="row">{escaped(arm)}</th><td class="cost-of-runs">{len(records)}</td>'
+            f'<td class="cost-of-runs">{duration(seconds)}</td>'
+            f'<td class="cost-of-runs">{size(most)}</td>'
+            f'<td class="note">{escaped(kinds)}</td><td class="note">{escaped(devices)}</td></tr>'
+        )
+    heads = ("arm", "runs", "time", "peak memory", "of", "device")
+    top = "".join(f'<th scope="col">{name}</th>' for name in heads)
+    return (
+        "<details><summary>What it cost</summary>"
+        '<div class="scroll" tabindex="0" role="region" aria-label="Costs">'
+        f"<table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div></details>"
+    )
+
+
+def _threats(section: Section) -> str:
+    items = "".join(
+        f"<div><dt>{kind}</dt><dd>{escaped(' '.join(said))}</dd></div>"
+        for kind, said in threats(section).items()
+        if said
+    )
+    return f'<h3>Threats to validity</h3><dl class="facts">{items}</dl>'
+
+
+def _provenance(section: Section) -> str:
+    lines = ""
+    for name, record in section.records.found.items():
+        made = record["provenance"]
+        versions = ", ".join(f"{key} {value}" for key, value in made["versions"].items() if value)
+        texts = ", ".join(
+            f"{text['source']} {str(text.get('sha256', ''))[:12]}" for text in record["data"]
+        )
+        lines += (
+            f'<tr><th scope="row">{escaped(name)}</th>'
+            f'<td class="note"><code>{escaped(str(made["commit"]))}</code></td>'
+            f'<td class="note">{escaped(made["date"])}</td>'
+            f'<td class="note">{escaped(texts)}</td><td class="note">{escaped(versions)}</td>'
+            f'<td class="note"><code>{escaped(made["command"])}</code></td></tr>'
+        )
+    heads = ("run", "commit", "date", "texts", "versions", "command")
+    top = "".join(f'<th scope="col">{name}</th>' for name in heads)
+    return (
+        "<details><summary>Where every number comes from</summary>"
+        '<div class="scroll" tabindex="0" role="region" aria-label="Records">'
+        f"<table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div></details>"
+    )

@@ -1,0 +1,87 @@
+"""Threats to validity: what an experiment says of itself, and what its records show."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from ..experiment.definition import Value
+from .gather import Section
+
+KINDS = ("internal", "external", "construct", "conclusion")
+
+
+def threats(section: Section) -> dict[str, list[str]]:
+    """By kind; the records' own come first."""
+    seen = {
+        "internal": list(_internal(section)),
+        "external": list(_external(section)),
+        "construct": [],
+        "conclusion": list(_conclusion(section)),
+    }
+    told = asdict(section.layout.threats)
+    return {kind: [*seen[kind], *told[kind]] for kind in KINDS}
+
+
+def _internal(section: Section) -> Iterator[str]:
+    made = [record["provenance"] for record in section.records.found.values()]
+    commits = sorted({str(one["commit"]) for one in made})
+    if any("dirty" in commit for commit in commits):
+        yield "Some runs were made from a tree with changes that no commit holds."
+    if len(commits) > 1:
+        yield f"The runs were made at {len(commits)} commits: {', '.join(commits)}."
+    devices = sorted({one["device"] for one in made})
+    if len(devices) > 1:
+        yield f"The runs were made on different devices: {'; '.join(devices)}."
+    failed = missing_arms(section)
+    if failed:
+        yield f"Not measured yet: {', '.join(failed)}."
+
+
+def _external(section: Section) -> Iterator[str]:
+    texts = {_named(text) for record in section.records.found.values() for text in record["data"]}
+    if texts:
+        yield f"Measured on {', '.join(sorted(texts))}, and nowhere else."
+    yield {
+        "smoke": "Sizes at which nothing can be learnt: the numbers show that it runs.",
+        "small": "A model of a few million weights: larger ones need not behave alike.",
+        "real": "One pretrained model of one family.",
+        "paper": "The papers' own model and data.",
+    }[section.scale]
+
+
+def _conclusion(section: Section) -> Iterator[str]:
+    seeds = {
+        arm: len(section.records.of(arm)) for arm in arms(section) if arm in shown_arms(section)
+    }
+    if not seeds:
+        return
+    fewest, most = min(seeds.values()), max(seeds.values())
+    if most == 1:
+        yield "One seed: intervals say what another text would change, not what another seed would."
+    elif fewest < most:
+        yield f"Between {fewest} and {most} seeds an arm."
+    else:
+        yield f"{most} seeds an arm: intervals say what another seed would change, on the same text."
+    undecided = section.verdicts().count("undecided")
+    if undecided:
+        yield f"{undecided} of {len(section.layout.claims)} claims cannot be decided by these runs."
+
+
+def arms(section: Section) -> list[str]:
+    return list(dict.fromkeys(record["arm"] for record in section.records.found.values()))
+
+
+def missing_arms(section: Section) -> list[str]:
+    """Arms that the layout shows and no record has."""
+    there = set(arms(section))
+    return [arm for arm in shown_arms(section) if arm not in there]
+
+
+def shown_arms(section: Section) -> list[str]:
+    cells = [cell for table in section.layout.tables for row in table.rows for cell in row]
+    return list(dict.fromkeys(cell.arm for cell in cells if isinstance(cell, Value)))
+
+
+def _named(text: Mapping[str, Any]) -> str:
+    split = text.get("split")
+    return f"{text['source']} ({split})" if split else str(text["source"])
