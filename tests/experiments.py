@@ -1,0 +1,71 @@
+"""An experiment that takes no time: its runs count how often they were done."""
+
+import textwrap
+
+FILE = """
+    import json
+    from holdover.experiment import (
+        Claim, Expectation, Experiment, Figure, Layout, Published, Run, Series, Table, Threats, Value,
+    )
+
+    PLAIN, STATE = {PLAIN}, {STATE}
+    BOTH = ("plain", "with state")
+
+    def measure(work):
+        times = work.folder / "times"
+        times.write_text(times.read_text() + "x" if times.exists() else "x")
+        if (work.folder / "stop").exists() or work.settings.get("fails"):
+            raise ValueError("it was told to fail")
+        work.read({{"source": "a text", "split": "test", "sha256": "abc" * 20, "other": 1}})
+        nats = work.settings["nats"] + 0.01 * work.seed
+        sums = [nats * 10, nats * 10 + work.settings["spread"], nats * 10 - work.settings["spread"]]
+        return {{
+            "loss": {{"value": nats, "over": "3 documents", "sums": sums, "counts": [10, 10, 10]}},
+            "flops": 100 + work.settings["nats"],
+            "curves": {{"by position": [[1, nats], [2, nats - 0.5]]}},
+        }}
+
+    def chosen(work):
+        (found,) = work.found.values()
+        return {{"loss": found["loss"]["value"] - 1.0, "flops": 1.0}}
+
+    def runs(scale, seeds):
+        found = []
+        for seed in seeds:
+            found.append(Run("plain", measure, {{"nats": PLAIN, "spread": 0.5}}, seed))
+            found.append(Run("with state", measure, {{"nats": STATE, "spread": 0.25}}, seed))
+            found.append(Run("late", chosen, {{}}, seed, (f"plain-seed{{seed}}",)))
+        return found
+
+    def layout(scale):
+        return Layout(
+            claims=[Claim("The state helps.", "nowhere", [
+                Expectation(Value("loss", "with state", "plain", "{{:+.3f}}"), "below", said="loss"),
+            ])],
+            tables=[Table("Losses", ["arm", "loss", "difference", "printed"], [
+                ["plain", Value("loss", "plain", form="{{:.3f}}"), "", Published("30.47")],
+                ["state", Value("loss", "with state", form="{{:.3f}}"),
+                 Value("loss", "with state", "plain", "{{:+.3f}}"), Published("29.01")],
+                ["never", Value("loss", "never run"), "", ""],
+            ])],
+            figures=[
+                Figure("Cost", "FLOPs", "loss", [
+                    Series("both", [(Value("flops", arm), Value("loss", arm)) for arm in BOTH]),
+                ]),
+                Figure("Curves", "position", "loss", [Series("plain", curve=("plain", "by position"))]),
+            ],
+            threats=Threats(construct=["A loss is not a use."]),
+        )
+
+    EXPERIMENT = Experiment(
+        title="Nothing <much>", question="Does it work?", source="nowhere",
+        runs=runs, layout=layout, seeds={{"smoke": (0, 1, 2), "small": (0,)}},
+    )
+"""
+
+
+def experiment_file(folder, plain=3.0, state=2.9):
+    path = folder / "nothing.py"
+    text = textwrap.dedent(FILE).replace("{PLAIN}", str(plain)).replace("{STATE}", str(state))
+    path.write_text(text.replace("{{", "{").replace("}}", "}"))
+    return path

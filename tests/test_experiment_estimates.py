@@ -1,0 +1,108 @@
+"""What records say of a number, and when a claim is decided."""
+
+import math
+
+import numpy as np
+import pytest
+
+from holdover.experiment import Expectation, Records, Value, estimate, outcome, verdict
+
+
+def records(**arms):
+    """Arms with the measures of their seeds."""
+    found = {}
+    for arm, measures in arms.items():
+        for seed, measure in enumerate(measures):
+            name = f"{arm}-seed{seed}"
+            found[name] = {"run": name, "arm": arm, "seed": seed, "measures": {"m": measure}}
+    return Records(None, found)
+
+
+def units(sums, counts=(10, 10, 10)):
+    value = sum(sums) / sum(counts)
+    return {"value": value, "over": "3 documents", "sums": list(sums), "counts": list(counts)}
+
+
+def test_of_several_seeds_students_t():
+    found = estimate(Value("m", "a"), records(a=[1.0, 2.0, 4.0]))
+    half = 4.302652729749464 * np.std([1, 2, 4], ddof=1) / math.sqrt(3)
+    assert found.value == pytest.approx(7 / 3)
+    assert found.low == pytest.approx(7 / 3 - half) and found.high == pytest.approx(7 / 3 + half)
+    assert found.over == "3 seeds" and found.sources == ("a-seed0", "a-seed1", "a-seed2")
+
+
+def test_differences_of_seeds_are_paired():
+    found = estimate(Value("m", "a", "b"), records(a=[1.0, 5.0, 9.0], b=[1.5, 5.6, 9.4]))
+    assert found.value == pytest.approx(-0.5)
+    assert found.high < -0.2 and found.over == "3 seeds"
+    # A seed that one of them lacks is no pair.
+    found = estimate(Value("m", "a", "b"), records(a=[1.0, 5.0, 9.0], b=[1.5, 5.6]))
+    assert found.value == pytest.approx(-0.55) and found.over == "2 seeds"
+
+
+def test_one_seed_has_the_interval_of_its_own_units():
+    measure = {"value": 3.0, "low": 2.0, "high": 4.0, "over": "22 documents"}
+    found = estimate(Value("m", "a"), records(a=[measure]))
+    assert (found.value, found.low, found.high) == (3.0, 2.0, 4.0)
+    assert found.over == "one seed, 22 documents"
+    assert estimate(Value("m", "a"), records(a=[3.0])).low is None
+
+
+def test_one_seed_is_compared_unit_by_unit():
+    ours, theirs = units([10, 50, 90]), units([12, 53, 92.5])
+    found = estimate(Value("m", "a", "b"), records(a=[ours], b=[theirs]))
+    assert found.value == pytest.approx(-7.5 / 30)
+    # The units differ by far more than the arms: only in pairs it can be told.
+    assert found.low == pytest.approx(-0.3, abs=0.01) and found.high == pytest.approx(
+        -0.2, abs=0.01
+    )
+    other = units([12, 53, 92.5], counts=(10, 11, 10))
+    assert estimate(Value("m", "a", "b"), records(a=[ours], b=[other])).low is None
+
+
+def test_measures_of_other_names_are_subtracted():
+    found = records(a=[3.0, 3.1], b=[1.0, 1.2])
+    for record in found.of("b"):
+        record["measures"]["other"] = 2.5
+    value = Value("m", "a", "b", minus_metric="other")
+    assert estimate(value, found).value == pytest.approx(0.55)
+
+
+def test_without_a_record_there_is_nothing():
+    assert estimate(Value("m", "a"), records(b=[1.0])) is None
+    assert estimate(Value("other", "a"), records(a=[1.0])) is None
+    assert estimate(Value("m", "a", "b"), records(a=[1.0])) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "side", "bound", "expected"),
+    [
+        ([-1.0, -1.1, -0.9], "below", 0.0, "holds"),
+        ([-1.0, -1.1, -0.9], "above", 0.0, "fails"),
+        ([1.0, 1.1, 0.9], "below", 0.0, "fails"),
+        ([1.0, 1.1, 0.9], "above", 0.5, "holds"),
+        ([-1.0, 1.1, 0.9], "below", 0.0, "open"),
+        ([1.0], "above", 0.0, "open"),
+        ([], "above", 0.0, "missing"),
+    ],
+)
+def test_an_expectation_is_decided_by_the_whole_interval(values, side, bound, expected):
+    assert outcome(Expectation(Value("m", "a"), side, bound), records(a=values)) == expected
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [
+        (["holds", "holds"], "reproduced"),
+        (["holds", "fails"], "partly reproduced"),
+        (["holds", "open"], "partly reproduced"),
+        (["holds", "missing"], "partly reproduced"),
+        (["fails", "fails"], "not reproduced"),
+        (["fails", "missing"], "not reproduced"),
+        (["fails", "open"], "undecided"),
+        (["open"], "undecided"),
+        (["missing", "missing"], "not measured"),
+    ],
+)
+def test_verdicts(outcomes, expected):
+    assert verdict(outcomes) == expected

@@ -1,0 +1,145 @@
+"""Runs of an experiment: each once, one record each, and what was interrupted goes on."""
+
+import json
+import re
+
+import pytest
+
+from experiments import experiment_file
+from holdover import cli
+from holdover.experiment import RunOptions, read_records, run_experiment
+
+
+def options(tmp_path, **given):
+    return RunOptions(results=tmp_path / "results", output=tmp_path / "runs", device="cpu", **given)
+
+
+def run(tmp_path, path=None, **given):
+    return run_experiment(path or experiment_file(tmp_path), options(tmp_path, **given))
+
+
+def times_done(tmp_path, name, scale="smoke"):
+    found = (tmp_path / "runs" / "nothing" / scale).glob(f"{name}-*/times")
+    return sorted(len(path.read_text()) for path in found)
+
+
+def test_a_record_says_what_was_done(tmp_path):
+    records = run(tmp_path)
+    assert set(records.found) == {
+        f"{arm}-seed{seed}" for arm in ("plain", "with-state", "late") for seed in (0, 1, 2)
+    }
+    record = records.found["with-state-seed1"]
+    assert record["arm"] == "with state" and record["seed"] == 1 and record["scale"] == "smoke"
+    assert record["settings"] == {"nats": 2.9, "spread": 0.25}
+    assert record["measures"]["loss"]["value"] == pytest.approx(2.91)
+    assert record["curves"] == {"by position": [[1, pytest.approx(2.91)], [2, pytest.approx(2.41)]]}
+    assert record["data"] == [{"source": "a text", "split": "test", "sha256": "abc" * 20}]
+    assert record["seconds"] >= 0 and record["peak_memory"]["bytes"] > 0
+    assert {"commit", "versions", "device", "command", "date"} <= set(record["provenance"])
+    # What comes after another run knows what was measured there.
+    assert records.found["late-seed2"]["measures"]["loss"] == pytest.approx(2.02)
+
+
+def test_what_has_a_record_is_left_out(tmp_path, capsys):
+    run(tmp_path)
+    run(tmp_path)
+    assert times_done(tmp_path, "plain-seed0") == [1]
+    assert "9 runs, 9 have a record" in capsys.readouterr().out
+    (tmp_path / "results" / "nothing" / "smoke" / "plain-seed0.json").unlink()
+    run(tmp_path)
+    assert times_done(tmp_path, "plain-seed0") == [2] and times_done(tmp_path, "plain-seed1") == [1]
+
+
+def test_other_settings_are_another_run_in_another_folder(tmp_path):
+    first = run(tmp_path).found
+    again = run(tmp_path, experiment_file(tmp_path, state=2.5)).found
+    assert first["plain-seed0"] == again["plain-seed0"]
+    assert first["with-state-seed0"]["fingerprint"] != again["with-state-seed0"]["fingerprint"]
+    assert again["with-state-seed0"]["measures"]["loss"]["value"] == 2.5
+    assert times_done(tmp_path, "with-state-seed0") == [1, 1]
+
+
+def test_an_interrupted_run_goes_on_in_its_folder(tmp_path):
+    folder = next(iter(_folders(tmp_path, "plain-seed0")))
+    (folder / "stop").touch()
+    with pytest.raises(ValueError, match="2 of 9 runs failed .*plain-seed0: it was told to fail"):
+        run(tmp_path)
+    found = read_records(tmp_path / "results" / "nothing" / "smoke").found
+    # Only what needs it waits for it.
+    assert len(found) == 7 and "late-seed0" not in found and "late-seed1" in found
+    (folder / "stop").unlink()
+    run(tmp_path)
+    assert times_done(tmp_path, "plain-seed0") == [2] and times_done(tmp_path, "plain-seed1") == [1]
+
+
+def _folders(tmp_path, name):
+    """Where a run will work: known from a run elsewhere."""
+    run(tmp_path / "elsewhere", experiment_file(tmp_path))
+    for path in (tmp_path / "elsewhere" / "runs" / "nothing" / "smoke").glob(f"{name}-*"):
+        own = tmp_path / "runs" / "nothing" / "smoke" / path.name
+        own.mkdir(parents=True)
+        yield own
+
+
+def test_side_by_side_is_the_same(tmp_path):
+    alone = run(tmp_path / "alone", experiment_file(tmp_path), seeds=(4, 5)).found
+    together = run(tmp_path / "both", experiment_file(tmp_path), seeds=(4, 5), together=3).found
+    assert {name: record["measures"] for name, record in alone.items()} == {
+        name: record["measures"] for name, record in together.items()
+    }
+    assert {r["fingerprint"] for r in alone.values()} == {
+        r["fingerprint"] for r in together.values()
+    }
+
+
+def test_only_some_with_what_they_need(tmp_path):
+    found = run(tmp_path, only=("late-seed1",)).found
+    assert set(found) == {"late-seed1", "plain-seed1"}
+    run(tmp_path, only=("late-seed1",), again=True)
+    assert times_done(tmp_path, "plain-seed1") == [1]
+    assert set(run(tmp_path, only=("with state",)).found) == set(found) | {
+        f"with-state-seed{seed}" for seed in (0, 1, 2)
+    }
+
+
+def test_a_list_does_nothing(tmp_path, capsys):
+    run(tmp_path, list=True)
+    assert "late-seed2  to run" in capsys.readouterr().out
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["missing.py"], r"There is no experiment at .*missing\.py: there is .*nothing\.py"),
+        (["nothing.py", "--scale", "real"], "nothing has no scale real: it has smoke, small"),
+        (
+            ["nothing.py", "--only", "other"],
+            "no arm or run 'other': its arms are plain, with state",
+        ),
+        (["empty.py"], r"empty\.py defines no experiment: give it EXPERIMENT"),
+        (["nothing.py", "--together", "0"], "together=0 must be at least 1"),
+        (["nothing.py", "--scale", "huge"], "huge"),
+    ],
+)
+def test_bad_requests(words, said, tmp_path, capsys):
+    experiment_file(tmp_path)
+    (tmp_path / "empty.py").write_text("")
+    words = [str(tmp_path / words[0]), *words[1:], "--results", str(tmp_path / "results")]
+    assert cli.main(["run", *words, "--output", str(tmp_path / "runs")]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert re.search(said, told), told
+
+
+def test_a_damaged_record_is_named(tmp_path):
+    run(tmp_path)
+    path = tmp_path / "results" / "nothing" / "smoke" / "plain-seed0.json"
+    path.write_text("{")
+    with pytest.raises(ValueError, match=r"plain-seed0\.json cannot be read as a record"):
+        run(tmp_path)
+
+
+def test_records_hold_no_places_of_this_machine(tmp_path):
+    run(tmp_path)
+    for path in (tmp_path / "results").rglob("*.json"):
+        assert str(tmp_path) not in json.dumps(json.loads(path.read_text()))

@@ -1,0 +1,135 @@
+"""A report: every number out of a record, on a page that can be read anywhere."""
+
+import html
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+import browser
+from experiments import experiment_file
+from holdover import cli
+from holdover.experiment import RunOptions, Value, estimate, read_records, run_experiment
+from holdover.report import ReportOptions, report
+from holdover.report.cells import shown
+
+
+@pytest.fixture
+def results(tmp_path):
+    given = {"results": tmp_path / "results", "output": tmp_path / "runs", "device": "cpu"}
+    run_experiment(experiment_file(tmp_path), RunOptions(**given))
+    return tmp_path / "results"
+
+
+def page_of(results):
+    path = results.parent / "report.html"
+    report(ReportOptions(results=results, output=path, scales=("smoke",)))
+    return path
+
+
+class Numbers(HTMLParser):
+    """What stands in measured places, and table cells that are not measured, published or words."""
+
+    def __init__(self):
+        super().__init__()
+        self.measured, self.strays, self.stack = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in ("meta", "path", "rect", "circle", "br"):
+            self.stack.append((tag, dict(attributes)))
+        if dict(attributes).get("class") == "measured":
+            self.measured.append((dict(attributes), []))
+
+    def handle_endtag(self, tag):
+        while self.stack and self.stack.pop()[0] != tag:
+            pass
+
+    def handle_data(self, data):
+        classes = [attributes.get("class", "") for _, attributes in self.stack]
+        if "measured" in classes:
+            self.measured[-1][1].append(data)
+        elif any(tag == "td" for tag, _ in self.stack) and re.search(r"\d", data):
+            words = {"published", "note", "note claim", "cost-of-runs"}
+            if not words & set(classes):
+                self.strays.append(data)
+
+
+def numbers_of(page):
+    found = Numbers()
+    found.feed(page.read_text())
+    return found
+
+
+def test_every_number_is_what_its_records_say(results):
+    numbers = numbers_of(page_of(results))
+    records = read_records(results / "nothing" / "smoke")
+    assert len(numbers.measured) == 4 and not numbers.strays
+    for told, text in numbers.measured:
+        value = Value(
+            told["data-metric"],
+            told["data-arm"],
+            told.get("data-minus"),
+            told["data-form"],
+            told.get("data-minus-metric"),
+        )
+        found = estimate(value, records)
+        assert "".join(text).split() == " ".join(shown(value, found)).split()
+        assert all(f"{name}" in told["title"] for name in found.sources)
+
+
+def test_a_deleted_record_takes_its_numbers_along(results):
+    before = page_of(results).read_text()
+    assert "<b>2.910</b>" in before and "Reproduced." in before
+    for path in (results / "nothing" / "smoke").glob("with-state-*.json"):
+        path.unlink()
+    page = page_of(results)
+    after = page.read_text()
+    assert "2.910" not in after and "<b>3.010</b>" in after and "Not measured." in after
+    assert len(numbers_of(page).measured) == 1
+    assert "2.910" not in page.with_suffix(".md").read_text()
+
+
+def test_the_tables_in_markdown(results):
+    said = page_of(results).with_suffix(".md").read_text()
+    assert "| plain | 3.010 [2.985, 3.035] |  | 30.47 |" in said
+    assert "| state | 2.910 [2.885, 2.935] | \u22120.100" in said
+    assert "| never | \u2013 |" in said
+    assert "**reproduced**: The state helps." in said
+
+
+def test_it_says_what_the_records_show(results):
+    said = html.unescape(page_of(results).read_text())
+    assert "Nothing <much>" in said
+    assert "3 seeds an arm" in said and "A loss is not a use." in said
+    assert "Not measured yet: never run." in said
+    assert "a text (test), and nowhere else" in said
+    assert "a text abcabcabcabc" in said
+
+
+def test_smoke_is_left_out_unless_asked_for(results, tmp_path, capsys):
+    words = ["report", "--results", str(results), "--output", str(tmp_path / "page.html")]
+    assert cli.main(words) == 2
+    assert "There are no records" in capsys.readouterr().err
+    assert cli.main([*words, "--scales", "smoke"]) == 0
+    assert (tmp_path / "page.html").exists() and (tmp_path / "page.md").exists()
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    opened = browser.Browser(browser.find_or_skip())
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_browser_shows_it(width, scheme, results, chromium):
+    chromium.open(page_of(results), width, 900, scheme)
+    assert chromium.value("document.documentElement.scrollWidth") <= width
+    assert chromium.value("document.querySelectorAll('figure svg').length") >= 2
+    # Dashes and markers tell series apart where colours do not.
+    assert (
+        chromium.value("getComputedStyle(document.querySelector('.line.series0')).strokeDasharray")
+        != "none"
+    )
+    assert not chromium.complaints and len(chromium.screenshot()) > 10_000
