@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdover.experiment import Work, last_checkpoint
+from holdover.attach import RUN, read_run
+from holdover.experiment import Work, last_checkpoint, of_evaluation
 
 
 @dataclass(frozen=True)
@@ -26,15 +27,17 @@ class Scale:
     window: int
     positions: int  # all that the model has
     train: dict[str, Any]  # options of the training
-    rates: tuple[float, ...]  # learning rates to choose from
+    rates: tuple[float, ...]  # learning rates to choose from, the middle one where none is chosen
     overlaps: tuple[int, ...]
     plain_overlaps: tuple[int, ...]
+    windows: tuple[int, ...]
     read: dict[str, Any] = field(default_factory=dict)  # options of the evaluation
 
 
 COMMON = {"schedule": "cosine", "epochs": 1000, "patience": None, "keep": 1, "log_every": 100}
 PUBLISHED_OVERLAPS = (0, 5, 10, 30, 50)
 PLAIN_OVERLAPS = (*PUBLISHED_OVERLAPS, 75, 100, 150, 200)
+PUBLISHED_WINDOWS = (200, 300, 400, 500, 600)
 ON_A_GPU = {"bf16": True, "compile": True}
 WIKITEXT_2 = Text("wikitext-2", "wikitext-2", "perplexity_per_word_and_line")
 
@@ -54,6 +57,7 @@ SCALES = {
         rates=(1e-3, 2e-3),
         overlaps=(0, 4),
         plain_overlaps=(0, 4, 8),
+        windows=(16, 24),
         read={"timed_windows": 2, "metrics": False, "diagnose_windows": 4, "history": 1},
     ),
     "small": Scale(
@@ -67,6 +71,7 @@ SCALES = {
         rates=(1e-4, 3e-4, 1e-3),
         overlaps=PUBLISHED_OVERLAPS,
         plain_overlaps=PLAIN_OVERLAPS,
+        windows=(200, 300, 400, 500),
         read={"metrics": False, "rows": 32},
     ),
     "real": Scale(
@@ -80,6 +85,7 @@ SCALES = {
         rates=(1e-5, 3e-5, 1e-4),
         overlaps=PUBLISHED_OVERLAPS,
         plain_overlaps=PLAIN_OVERLAPS,
+        windows=PUBLISHED_WINDOWS,
         read={"metrics": False, "rows": 32, "bf16": True},
     ),
     "paper": Scale(
@@ -96,10 +102,26 @@ SCALES = {
         rates=(1e-5, 3e-5, 1e-4),
         overlaps=PUBLISHED_OVERLAPS,
         plain_overlaps=PLAIN_OVERLAPS,
+        windows=PUBLISHED_WINDOWS,
     ),
 }
 # What is added learns at this many times the rate of what was pretrained.
 ADDED_TIMES = 10
+
+
+def common(scale: str) -> dict[str, Any]:
+    """Settings that every run of a scale has."""
+    chosen = SCALES[scale]
+    return {"scale": scale, "model": chosen.model, "train": chosen.train, "read": chosen.read}
+
+
+def text_of(work: Work) -> Text:
+    return SCALES[work.settings["scale"]].texts[work.settings["text"]]
+
+
+def middle_rate(scale: str) -> float:
+    rates = SCALES[scale].rates
+    return rates[len(rates) // 2]
 
 
 def train(work: Work, text: Text, rate: float, recurrence: dict[str, Any]) -> Any:
@@ -121,6 +143,18 @@ def read(work: Work, model: Any, text: Text, name: str = "eval", **settings: Any
     return work.evaluate(
         model, name, data=text.test, **{**text.limits, **work.settings["read"], **settings}
     )
+
+
+def measures_of(work: Work, model: Any, text: Text, **settings: Any) -> dict[str, Any]:
+    """Of its evaluation at one overlap, the perplexity that the text is reported in among them."""
+    record = read(work, model, text, **settings)
+    measures = of_evaluation(record)
+    work.read(read_run(model / RUN)["data"]["training"])
+    return {
+        **measures,
+        "perplexity": measures[text.denominator],
+        "parameters_added": record["model"]["parameters"]["added"],
+    }
 
 
 def found(model: dict[str, Any]) -> dict[str, Any]:

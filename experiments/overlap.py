@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from language import SCALES, Text, read, train
+from language import SCALES, common, read, text_of, train
 
-from holdover.attach import read_run
+from holdover.attach import RUN, read_run
 from holdover.experiment import (
     Claim,
     Expectation,
@@ -58,7 +58,6 @@ PUBLISHED = {
 
 def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
     chosen = SCALES[scale]
-    common = {"model": chosen.model, "train": chosen.train, "read": chosen.read}
     # The text that rates are chosen on.
     *_, first = chosen.texts
     rates = {
@@ -67,7 +66,7 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
                 f"rate {rate:g} {kind}",
                 try_rate,
                 {
-                    **common,
+                    **common(scale),
                     "text": first,
                     "rate": rate,
                     "recurrence": carry(kind, chosen.window, 0),
@@ -83,8 +82,7 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
         for text in chosen.texts:
             for kind, window, overlap, read_at in arms(scale):
                 settings = {
-                    **common,
-                    "scale": scale,
+                    **common(scale),
                     "text": text,
                     "rates": list(chosen.rates),
                     "recurrence": carry(kind, window, overlap),
@@ -121,11 +119,6 @@ def carry(kind: str, window: int, overlap: int) -> dict[str, Any]:
     }
 
 
-def text_of(work: Work) -> Text:
-    scale = next(s for s in SCALES.values() if s.model == work.settings["model"])
-    return scale.texts[work.settings["text"]]
-
-
 def try_rate(work: Work) -> dict[str, Any]:
     settings = work.settings
     model = train(work, text_of(work), settings["rate"], settings["recurrence"])
@@ -159,8 +152,7 @@ def measure(work: Work) -> dict[str, Any]:
         diagnose_state=False,
     )
     measures["first_window_loss"] = of_evaluation(alone)["loss"]
-    run = read_run(model / "holdover_run.json")
-    work.read(run["data"]["training"])
+    work.read(read_run(model / RUN)["data"]["training"])
     return measures
 
 

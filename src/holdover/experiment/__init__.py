@@ -16,7 +16,7 @@ from .definition import (
     Value,
 )
 from .estimates import Estimate, estimate, outcome, verdict
-from .measures import of_evaluation
+from .measures import bounded, in_units, of_evaluation
 from .options import RunOptions
 from .records import Records, read_records
 from .runner import run_experiment
@@ -40,7 +40,9 @@ __all__ = [
     "Threats",
     "Value",
     "Work",
+    "bounded",
     "estimate",
+    "in_units",
     "last_checkpoint",
     "of_evaluation",
     "outcome",

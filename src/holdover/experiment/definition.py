@@ -85,6 +85,8 @@ class Figure:
     y: str
     series: Sequence[Series]
     note: str = ""
+    frontier: bool = False
+    """Draw a line through the points that no other beats in both: lower and further left."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,8 @@ class Threats:
     external: Sequence[str] = ()
     construct: Sequence[str] = ()
     conclusion: Sequence[str] = ()
+    scale: str = ""
+    """How far the scale's models and data carry, where it is not what language models' scales say."""
 
 
 @dataclass(frozen=True)

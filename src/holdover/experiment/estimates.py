@@ -76,7 +76,8 @@ def _of_pairs(
         _, low, high = Resampled(np.arange(len(sums))).interval(
             sums, np.array(one["counts"]), transform=lambda mean: mean
         )
-        return Estimate(difference, low, high, f"one seed, {one['over']}, paired", names)
+        joined = f", {one['joined']} at a time" if "joined" in one else ""
+        return Estimate(difference, low, high, f"one seed, {one['over']}{joined}, paired", names)
     return Estimate(difference, None, None, "one run of each", names)
 
 

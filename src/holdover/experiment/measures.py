@@ -3,11 +3,14 @@
 A measure is a number, or {value, low, high, over} with the interval it has by itself and over what, or
 with {sums, counts} besides: what every unit of the text adds above and below the line, so that two arms
 that were scored on the same units can be compared in pairs. Units are few (documents, blocks): a record
-holds no arrays.
+holds no arrays, so that many of them are joined, neighbours first.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 MOST_UNITS = 300
 
@@ -23,8 +26,8 @@ def of_evaluation(record: Mapping[str, Any], row: int = 0) -> dict[str, Any]:
     }
     measures["loss"] = {"value": found["nats"] / found["counts"]["tokens"], "over": over}
     units = found.get("per_unit")
-    if units is not None and len(units["nats"]) <= MOST_UNITS:
-        measures["loss"] |= {"sums": units["nats"], "counts": units["tokens"]}
+    if units is not None:
+        measures["loss"] |= in_units(units["nats"], units["tokens"])
     measures |= {
         "flops_per_token": found["flops_per_token"]["formula"],
         "flops_counted": found["flops_per_token"]["counted"],
@@ -34,16 +37,30 @@ def of_evaluation(record: Mapping[str, Any], row: int = 0) -> dict[str, Any]:
     for name, part in (found.get("next_token") or {}).items():
         if isinstance(part, int | float):
             measures[name] = part
-    for way in ("zeroed", "other_document"):
-        part = (found.get("state") or {}).get(way)
-        if part is not None:
-            measures[f"state_{way}"] = part
+    state = found.get("state") or {}
+    for way in ("zeroed", "other"):
+        # What the loss is above that with its own state, on the same windows.
+        if part := state.get(way):
+            bounds = part["low"], part["high"]
+            windows = f"{state['units']} {state['interval_over']}"
+            measures[f"state_{way}"] = bounded(part["above_own"], bounds, windows)
     return measures
 
 
 def bounded(value: float, interval: Any, over: str) -> dict[str, Any]:
     low, high = interval or (None, None)
     return {"value": value, "low": low, "high": high, "over": over}
+
+
+def in_units(sums: Sequence[float], counts: Sequence[float]) -> dict[str, Any]:
+    """What a measure keeps for comparisons in pairs; `joined` units in a row are one where there are too
+    many, which makes intervals no narrower."""
+    joined = math.ceil(len(sums) / MOST_UNITS)
+    if joined == 1:
+        return {"sums": list(sums), "counts": list(counts)}
+    firsts = np.arange(0, len(sums), joined)
+    parts = {"sums": np.add.reduceat(sums, firsts), "counts": np.add.reduceat(counts, firsts)}
+    return {name: part.tolist() for name, part in parts.items()} | {"joined": joined}
 
 
 def value_of(measure: Any) -> float:

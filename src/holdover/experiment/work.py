@@ -82,7 +82,9 @@ class Work:
         return {key: value for key, value in self.common.items() if key in known}
 
     def read(self, about: Mapping[str, Any]) -> None:
-        """Note a text that was read."""
+        """Note a text or a table of series that was read."""
+        if "source" not in about:
+            about = {**about, "source": about["data"], "split": about["part"]}
         kept = {
             key: about[key]
             for key in ("source", "split", "sha256", "content_sha256", "documents_read", "counts")

@@ -33,10 +33,13 @@ def draw(figure: Figure, section: Section) -> str:
         chart.line(look, [(point.x, point.y) for point in sorted(points, key=lambda p: p.x)])
         if series.curve is None:
             chart.points(look, points)
-    legend = "".join(
-        f"<li>{swatch(number % LOOKS)} {escaped(series.name)}</li>"
-        for number, (series, _) in enumerate(known)
-    )
+    names = [
+        (swatch(f"series{number % LOOKS}"), series.name) for number, (series, _) in enumerate(known)
+    ]
+    if figure.frontier:
+        chart.line("frontier", [(point.x, point.y) for point in frontier(every)])
+        names.append((swatch("frontier"), "frontier: nothing is lower and further left"))
+    legend = "".join(f"<li>{drawn} {escaped(name)}</li>" for drawn, name in names)
     note = f" {escaped(figure.note)}" if figure.note else ""
     return (
         f"<figure><h3>{escaped(figure.title)}</h3>{chart.svg()}"
@@ -45,12 +48,21 @@ def draw(figure: Figure, section: Section) -> str:
     )
 
 
-def swatch(look: int) -> str:
+def swatch(look: str) -> str:
     """A piece of the line, for the legend."""
     return (
         f'<svg class="swatch" viewBox="0 0 30 10" aria-hidden="true">'
-        f'<path class="line series{look}" d="M1 5H29"/></svg>'
+        f'<path class="line {look}" d="M1 5H29"/></svg>'
     )
+
+
+def frontier(points: Sequence[Point]) -> list[Point]:
+    """From left to right those that are lower than all to their left."""
+    found: list[Point] = []
+    for point in sorted(points, key=lambda p: (p.x, p.y)):
+        if not found or point.y < found[-1].y:
+            found.append(point)
+    return found
 
 
 def points_of(series: Series, section: Section) -> list[Point]:

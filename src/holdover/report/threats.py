@@ -41,12 +41,15 @@ def _external(section: Section) -> Iterator[str]:
     texts = {_named(text) for record in section.records.found.values() for text in record["data"]}
     if texts:
         yield f"Measured on {', '.join(sorted(texts))}, and nowhere else."
-    yield {
-        "smoke": "Sizes at which nothing can be learnt: the numbers show that it runs.",
-        "small": "A model of a few million weights: larger ones need not behave alike.",
-        "real": "One pretrained model of one family.",
-        "paper": "The papers' own model and data.",
-    }[section.scale]
+    yield (
+        section.layout.threats.scale
+        or {
+            "smoke": "Sizes at which nothing can be learnt: the numbers show that it runs.",
+            "small": "A model of a few million weights: larger ones need not behave alike.",
+            "real": "One pretrained model of one family.",
+            "paper": "The papers' own model and data.",
+        }[section.scale]
+    )
 
 
 def _conclusion(section: Section) -> Iterator[str]:

@@ -1,0 +1,167 @@
+"""The choices that the method's authors tried and report in one sentence: a table of them.
+
+    holdover run experiments/architecture.py --scale small
+
+Every arm differs from the published one in what its name says, and from the plain one in its state.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from language import SCALES, common, measures_of, middle_rate, text_of, train
+
+from holdover.experiment import (
+    Claim,
+    Expectation,
+    Experiment,
+    Layout,
+    Run,
+    Table,
+    Threats,
+    Value,
+    Work,
+)
+
+PLAIN, PUBLISHED = "plain", "as published"
+# What each arm changes of the published settings; "middle" and "last" are layers of the model.
+CHANGES: dict[str, dict[str, Any]] = {
+    PLAIN: {"carry": "none"},
+    PUBLISHED: {},
+    "max pooling": {"pooling": "max"},
+    "fixed-key pooling": {"pooling": "fixed-key"},
+    "attention pooling": {"pooling": "attention"},
+    "4 embeddings": {"slots": 4, "pooling": "attention"},
+    "16 embeddings": {"slots": 16, "pooling": "attention"},
+    "all layers": {"insert_layer": "all"},
+    "inserted at layer 1": {"insert_layer": 1},
+    "inserted in the middle": {"insert_layer": "middle"},
+    "inserted at the last layer": {"insert_layer": "last"},
+    "last layer pooled": {"mix_layers": "last"},
+    "one linear map": {"map_hidden": []},
+    "learned start": {"start": "learned"},
+    "no gradient between windows": {"detach_state": True},
+    "last 16 positions, all layers": {
+        "slots": 16,
+        "pooling": "last",
+        "insert_layer": "all",
+        "map_hidden": [],
+    },
+    "16 memory tokens": {"carry": "tokens", "slots": 16, "map_hidden": []},
+}
+LAYERS = {"smoke": 2, "small": 6, "real": 30, "paper": 12}
+IN_SMOKE = (PLAIN, PUBLISHED, "max pooling", "inserted at the last layer")
+COLUMNS = (
+    "choice",
+    "perplexity a word",
+    "above plain",
+    "above published",
+    "without its state",
+    "another text's state",
+    "weights added",
+)
+# What the authors name as having brought nothing.
+TRIED = ("max pooling", "4 embeddings", "16 embeddings", "all layers", "fixed-key pooling")
+
+
+def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
+    text = next(iter(SCALES[scale].texts))
+    return [
+        Run(
+            arm,
+            measure,
+            {
+                **common(scale),
+                "text": text,
+                "rate": middle_rate(scale),
+                "recurrence": settings_of(arm, scale),
+            },
+            seed,
+        )
+        for seed in seeds
+        for arm in arms(scale)
+    ]
+
+
+def arms(scale: str) -> Sequence[str]:
+    return IN_SMOKE if scale == "smoke" else tuple(CHANGES)
+
+
+def settings_of(arm: str, scale: str) -> dict[str, Any]:
+    settings = {"carry": "pooled", "window": SCALES[scale].window, **CHANGES[arm]}
+    places = {"middle": LAYERS[scale] // 2, "last": LAYERS[scale]}
+    if settings.get("insert_layer") in places:
+        settings["insert_layer"] = places[settings["insert_layer"]]
+    return settings
+
+
+def measure(work: Work) -> dict[str, Any]:
+    settings, text = work.settings, text_of(work)
+    model = train(work, text, settings["rate"], settings["recurrence"])
+    return measures_of(work, model, text)
+
+
+def layout(scale: str) -> Layout:
+    shown = arms(scale)
+    return Layout(
+        claims=[
+            Claim(
+                "The published state lowers the loss.",
+                "section 3.1",
+                [Expectation(above(PUBLISHED, PLAIN), "below")],
+            ),
+            Claim(
+                "Other poolings, several embeddings and insertion at all layers bring nothing over the "
+                "published choice.",
+                "section 3.1, in words",
+                [
+                    Expectation(above(arm, PUBLISHED), "above", -0.002, said=arm)
+                    for arm in TRIED
+                    if arm in shown
+                ],
+            ),
+        ],
+        tables=[
+            Table(
+                "Choices, one at a time",
+                COLUMNS,
+                [row(arm) for arm in shown],
+                "In nats a token, paired. Without its state, and with another text's: the same model on "
+                "the same windows; where nothing is lost, the state is not used.",
+            )
+        ],
+        threats=Threats(
+            internal=[
+                "All arms have the same learning rates: the middle ones of the scale's list."
+            ],
+            construct=["An arm with more embeddings also has more weights: see the last column."],
+        ),
+    )
+
+
+def above(arm: str, other: str) -> Value:
+    return Value("loss", arm, other, "{:+.4f}")
+
+
+def row(arm: str) -> list[Any]:
+    if arm == PLAIN:
+        return [arm, Value("perplexity", arm), "", "", "", "", ""]
+    return [
+        arm,
+        Value("perplexity", arm),
+        above(arm, PLAIN),
+        "" if arm == PUBLISHED else above(arm, PUBLISHED),
+        Value("state_zeroed", arm, form="{:+.4f}"),
+        Value("state_other", arm, form="{:+.4f}"),
+        Value("parameters_added", arm, form="{:,.0f}"),
+    ]
+
+
+EXPERIMENT = Experiment(
+    title="What the state is made of",
+    question="Which of the choices in the recurrence matter: how a window is pooled, into how many "
+    "vectors, and which layers read them?",
+    source="Yoshida, Ettinger, Gimpel: Adding Recurrence to Pretrained Transformers, section 3.1",
+    runs=runs,
+    layout=layout,
+    seeds={"smoke": (0,), "small": (0, 1, 2), "real": (0,), "paper": (0,)},
+)
