@@ -18,6 +18,7 @@ from .attach import recurrence_of
 from .backbones import head_classes
 from .cli_forecast import add_forecast
 from .cli_lens import add_lens
+from .cli_run import add_run_and_report
 from .cli_text import add_text_verbs
 from .config import RSA_FIELDS
 from .demo import DemoOptions
@@ -67,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     add_text_verbs(verbs)
     add_lens(verbs)
     add_forecast(verbs)
+    add_run_and_report(verbs)
     _add_demo(verbs)
     about = "list the architectures and the model classes holdover runs"
     verb = verbs.add_parser("backbones", help=about, description=f"{about.capitalize()}.")

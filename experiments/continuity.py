@@ -1,0 +1,94 @@
+"""What crosses a window's end, as rates: names, pronouns, open quotes, unfinished sentences.
+
+Each rate is counted over the contexts in which it can be told, and only from surface forms: a name is a
+capitalised word in the middle of a sentence, a quote is open where their number is odd.
+"""
+
+import re
+from collections.abc import Sequence
+
+# Capitalised in the middle of sentences without being anybody's name.
+NOT_NAMES = {"I", "Mr", "Mrs", "Miss", "Dr", "Sir", "God", "O", "Oh", "Ah", "St"}
+HE, SHE = {"he", "him", "his", "himself"}, {"she", "her", "hers", "herself"}
+ENDS = '.!?\u201d"'
+QUOTES = '"\u201c\u201d'
+# How many more of one gender a context has to name before it is taken to be about them.
+CLEARLY = 3
+
+
+def names(text: str) -> set[str]:
+    """Capitalised words that follow another word, not the end of a sentence."""
+    found = re.findall(r"(?<=[a-z,;] )[A-Z][a-z]+", text)
+    return set(found) - NOT_NAMES
+
+
+def names_known(context: str, continuation: str) -> bool | None:
+    """Whether every name of the continuation was in the context; None where it names nobody."""
+    named = names(continuation)
+    if not named:
+        return None
+    return all(re.search(rf"\b{name}\b", context) for name in named)
+
+
+def pronoun_fits(context: str, continuation: str) -> bool | None:
+    """Whether the first gendered pronoun is of those the context is clearly about."""
+    words = re.findall(r"[a-z]+", context.lower())
+    lead = sum(word in HE for word in words) - sum(word in SHE for word in words)
+    if abs(lead) < CLEARLY:
+        return None
+    wanted = HE if lead > 0 else SHE
+    for word in re.findall(r"[a-z]+", continuation.lower()):
+        if word in HE | SHE:
+            return word in wanted
+    return None
+
+
+def quote_closed(context: str, continuation: str) -> bool | None:
+    """Of contexts that end inside a quotation: whether the next quote mark closes one."""
+    if context.count("\u201c") + context.count("\u201d"):
+        if context.count("\u201c") <= context.count("\u201d"):
+            return None
+    elif context.count('"') % 2 == 0:
+        return None
+    found = re.search(f"[{QUOTES}]", continuation)
+    if found is None:
+        return None
+    if found[0] != '"':
+        return found[0] == "\u201d"
+    # A straight mark closes behind a letter or a stop, and opens in front of a word.
+    before = continuation[found.start() - 1] if found.start() else context[-1:]
+    return not before.isspace()
+
+
+def sentence_goes_on(context: str, continuation: str) -> bool | None:
+    """Of contexts that end within a sentence: whether it goes on in lower case or with a mark."""
+    end = context.rstrip()[-1:]
+    start = continuation.lstrip()[:1]
+    if not end or not start or end in ENDS:
+        return None
+    return start.islower() or start in ",;:.!?-'\u2019"
+
+
+RATES = {
+    "names_known": names_known,
+    "pronoun_fits": pronoun_fits,
+    "quote_closed": quote_closed,
+    "sentence_goes_on": sentence_goes_on,
+}
+
+
+def rates(
+    contexts: Sequence[str], continuations: Sequence[str], groups: Sequence[int]
+) -> dict[str, dict[str, list[float]]]:
+    """For each rate, by group (a book), how often it was so, and how often it could be told."""
+    count = max(groups) + 1
+    found = {}
+    for name, tell in RATES.items():
+        sums, counts = [0.0] * count, [0.0] * count
+        for context, continuation, group in zip(contexts, continuations, groups, strict=True):
+            told = tell(context, continuation)
+            if told is not None:
+                sums[group] += told
+                counts[group] += 1
+        found[name] = {"sums": sums, "counts": counts}
+    return found
