@@ -5,7 +5,7 @@ import json
 import pytest
 
 from holdover import cli
-from holdover.data.synthetic import CHANCE, Recall
+from holdover.data.synthetic import CHANCE, Majority, Recall, open_synthetic
 
 SETTINGS = """
 model: gpt2
@@ -57,3 +57,37 @@ def test_a_recurrent_model_answers_and_its_plain_twin_guesses(name, tmp_path):
         # Without the state, or with another document's, the same model guesses too.
         for spoiled in ("zeroed", "other"):
             assert row["state"][spoiled]["low"] > 1
+
+
+def test_recall_asks_in_as_many_windows_as_it_is_told():
+    (document, *others) = Recall("valid", window=16, asks=5).documents()
+    text = b"".join(document.read()).decode()
+    assert len(text) == 6 * 16 + 1 and len(others) == 255
+    assert {text[a:b] for a, b in document.scored} == {text[15]} and len(document.scored) == 5
+    # Long ones are fewer, and another length is another corpus.
+    assert len(list(Recall("test", window=16, asks=1000).documents())) == 65
+    assert Recall("test", 16, asks=3).fingerprint() != Recall("test", 16).fingerprint()
+
+
+def test_the_majority_is_that_of_all_windows():
+    lengths, answers = set(), set()
+    for document in Majority("valid", window=16).documents():
+        text = b"".join(document.read()).decode()
+        ((start, stop),) = document.scored
+        assert text[start - 1] == "?" and text[stop:] == "." and stop % 16 == 0
+        before = text[: start - 1]
+        ahead = before.count("A") - before.count("B")
+        assert ahead != 0 and text[start:stop] == ("A" if ahead > 0 else "B")
+        lengths.add(stop // 16)
+        answers.add(text[start:stop])
+    assert lengths == set(range(1, 9)) and answers == {"A", "B"}
+
+
+@pytest.mark.parametrize("spec", ["recall", "recall-7", "majority"])
+def test_synthetic_corpora_by_name(spec):
+    assert open_synthetic(spec, "test", 16).name == spec
+
+
+@pytest.mark.parametrize("spec", ["recall-0", "recall-x", "recalls", "novel.txt"])
+def test_other_names_are_other_corpora(spec):
+    assert open_synthetic(spec, "test", 16) is None

@@ -8,7 +8,7 @@ from rich.console import Console
 from .cache import tokenise
 from .options import TextOptions
 from .sources import open_source
-from .synthetic import Recall
+from .synthetic import open_synthetic
 from .tokens import Encoder, Tokens
 
 # A novel that comes with the package.
@@ -33,10 +33,8 @@ def read_text(
     asked for; to be tested on, it is always read whole.
     """
     spec = data or options.data
-    source: Any
-    if spec == Recall.name:
-        source = Recall(split, window)
-    else:
+    source: Any = open_synthetic(spec, split, window)
+    if source is None:
         if spec in BUNDLED:
             spec = str(files("holdover") / "texts" / BUNDLED[spec])
         source = open_source(
@@ -47,7 +45,7 @@ def read_text(
             new_document=options.new_document,
             errors=options.errors,
         )
-    if source.has_splits and split == "all" and spec != Recall.name:
+    if source.has_splits and split == "all":
         raise ValueError(f"{spec} has splits of its own: choose one of train, valid and test.")
     tokens = tokenise(
         source,

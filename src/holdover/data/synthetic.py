@@ -1,11 +1,14 @@
-"""recall: a corpus that cannot be learnt without a memory, and easily with one.
+"""Corpora that cannot be learnt without a memory, and easily with one. Only answers are scored.
 
-A document is three windows long. The first states a fact, the second and third ask for it, and only
-the answers are scored: a model that forgets its windows can do no better than guess.
+* recall: a fact in the first window, asked for in the second and third; a model that forgets its windows
+  can do no better than guess. recall-N asks in the N windows behind the first.
+* majority: texts of one to eight windows, of each of which it is asked at the end which of two letters
+  it held more often.
 """
 
 import hashlib
 import random
+import re
 from collections.abc import Iterator
 
 from .document import Document
@@ -16,40 +19,95 @@ FILLER = b"abcdefgh "
 DOCUMENTS = {"train": 4096, "valid": 256, "test": 256}
 # Bytes: a few of filler, the mark, the fact.
 SHORTEST = 6
+# Windows that a split of `recall` holds at most, whatever is asked: long texts are fewer.
+MOST_WINDOWS = 2**16
+LONGEST_VOTE = 8
+# Of the letters of a text the share that votes, and of those the share of the side that was drawn.
+VOTING, LEADING = 0.25, 0.65
 
 
-class Recall:
-    name = "recall"
+class Synthetic:
+    """What both have in common: splits, and texts that are drawn anew from a seed."""
+
     has_splits = True
+    name = ""
 
     def __init__(self, split: str, window: int, seed: int = 0) -> None:
         if split not in DOCUMENTS:
-            raise ValueError(f"recall has the splits {', '.join(DOCUMENTS)}, not {split!r}.")
+            raise ValueError(f"{self.name} has the splits {', '.join(DOCUMENTS)}, not {split!r}.")
         if window < SHORTEST:
-            raise ValueError(f"recall needs windows of at least {SHORTEST} tokens, not {window}.")
+            raise ValueError(
+                f"{self.name} needs windows of at least {SHORTEST} tokens, not {window}."
+            )
         self.split = split
         self.window = window
         self.seed = seed
 
     def fingerprint(self) -> str:
-        about = f"recall.v1 {self.split} {self.window} {self.seed}"
+        about = f"{self.name}.v1 {self.split} {self.window} {self.seed}"
         return hashlib.sha256(about.encode()).hexdigest()
 
+    def _document(self, number: int, text: bytes, ends: tuple[int, ...]) -> Document:
+        """One whose bytes in front of the ends are scored."""
+        return Document(
+            f"{self.split}-{number}",
+            lambda: iter((text,)),
+            tuple((end - 1, end) for end in ends),
+        )
+
+
+class Recall(Synthetic):
+    def __init__(self, split: str, window: int, seed: int = 0, asks: int = 2) -> None:
+        self.asks = asks
+        self.name = "recall" if asks == 2 else f"recall-{asks}"
+        super().__init__(split, window, seed)
+        self.count = max(1, min(DOCUMENTS[split], MOST_WINDOWS // (asks + 1)))
+
     def size(self) -> int:
-        return DOCUMENTS[self.split] * (3 * self.window + 1)
+        return self.count * ((1 + self.asks) * self.window + 1)
+
+    def documents(self) -> Iterator[Document]:
+        draw = random.Random(f"{self.seed} {self.split}")
+        for number in range(self.count):
+            fact = bytes([draw.choice(SYMBOLS)])
+            parts = []
+            for mark in (b"=", *[b"?"] * self.asks):
+                filler = bytes(draw.choices(FILLER, k=self.window - 2))
+                parts.append(filler + mark + fact)
+            ends = tuple((2 + ask) * self.window for ask in range(self.asks))
+            yield self._document(number, b"".join(parts) + b".", ends)
+
+
+class Majority(Synthetic):
+    name = "majority"
+
+    def size(self) -> int:
+        return DOCUMENTS[self.split] * ((1 + LONGEST_VOTE) * self.window // 2 + 1)
 
     def documents(self) -> Iterator[Document]:
         draw = random.Random(f"{self.seed} {self.split}")
         for number in range(DOCUMENTS[self.split]):
-            fact = bytes([draw.choice(SYMBOLS)])
-            parts = []
-            for mark in (b"=", b"?", b"?"):
-                filler = bytes(draw.choices(FILLER, k=self.window - 2))
-                parts.append(filler + mark + fact)
-            text = b"".join(parts) + b"."
-            ends = (2 * self.window, 3 * self.window)
-            yield Document(
-                f"{self.split}-{number}",
-                lambda text=text: iter((text,)),
-                tuple((end - 1, end) for end in ends),
-            )
+            length = draw.randint(1, LONGEST_VOTE) * self.window
+            votes = b""
+            while votes.count(b"A") == votes.count(b"B"):
+                votes = _ballot(draw, length - 2)
+            answer = b"A" if votes.count(b"A") > votes.count(b"B") else b"B"
+            yield self._document(number, votes + b"?" + answer + b".", (length,))
+
+
+def _ballot(draw: random.Random, length: int) -> bytes:
+    leading, other = draw.choice((b"AB", b"BA"))
+    drawn = [draw.random() for _ in range(length)]
+    filler = draw.choices(FILLER, k=length)
+    return bytes(
+        (leading if share < LEADING * VOTING else other) if share < VOTING else letter
+        for share, letter in zip(drawn, filler, strict=True)
+    )
+
+
+def open_synthetic(spec: str, split: str, window: int) -> Synthetic | None:
+    """The corpus of that name, if it is one of these."""
+    if spec == Majority.name:
+        return Majority(split, window)
+    found = re.fullmatch(r"recall(?:-([1-9]\d*))?", spec)
+    return None if found is None else Recall(split, window, asks=int(found[1] or 2))

@@ -4,6 +4,7 @@ A layout names numbers, it does not hold them: a `Value` says which measure of w
 looked up in the records whenever it is shown. A record that is deleted takes its numbers with it.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -35,7 +36,7 @@ class Run:
     @property
     def name(self) -> str:
         """As a file may be called."""
-        return f"{self.arm}-seed{self.seed}".replace(" ", "-")
+        return re.sub(r"[^\w.+-]+", "-", f"{self.arm}-seed{self.seed}")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,279 @@
+"""How far back do states reach? Facts across windows, also at distances never trained, and votes.
+
+    holdover run experiments/memory.py --scale small
+
+Small models with random weights learn two synthetic corpora whose answers need the windows before:
+recall-8 (a fact, asked for in the eight windows behind it) and majority (which letter was more frequent
+in one to eight windows). They are tested on recall-8, on texts of 64 windows, and of 1,000: does the
+state drift?
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from holdover.attach import RUN, open_model, read_run
+from holdover.data.encoders import encoder_of
+from holdover.data.options import TextOptions
+from holdover.data.splits import read_text
+from holdover.evaluate.intervals import Resampled
+from holdover.evaluate.score import score
+from holdover.experiment import (
+    Claim,
+    Expectation,
+    Experiment,
+    Figure,
+    Layout,
+    Run,
+    Series,
+    Table,
+    Threats,
+    Value,
+    Work,
+    last_checkpoint,
+)
+from holdover.results import choose_device
+from holdover.settings import build
+
+WINDOW = 16
+TRAINED, FAR, FARTHEST = 8, 64, 1000
+CHANCE = {"recall": 1 / 16, "majority": 1 / 2}
+GPT2 = {
+    "model": "gpt2",
+    "shape": {
+        "n_layer": 2,
+        "n_embd": 64,
+        "n_head": 4,
+        "n_positions": 32,
+        "initializer_range": 0.12,
+        **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
+    },
+}
+XL = {
+    "model": "holdover_xl",
+    "shape": {
+        "n_layer": 2,
+        "d_model": 64,
+        "n_head": 4,
+        "d_head": 16,
+        "d_inner": 256,
+        "dropout": 0.0,
+        "initializer_range": 0.12,
+    },
+}
+BRT = {
+    "model": "holdover_xl",
+    "shape": {**XL["shape"], "recurrent_layers": [2], "state_vectors": 8},
+}
+# What is carried, and by which model.
+ARMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "plain": (GPT2, {"carry": "none"}),
+    "mean of a window (published)": (GPT2, {"carry": "pooled"}),
+    "last position": (GPT2, {"carry": "pooled", "pooling": "last"}),
+    "memory tokens": (GPT2, {"carry": "tokens", "map_hidden": [], "slots": 2}),
+    "XL memory of one window": (XL, {"carry": "memory"}),
+    "XL memory of eight": (XL, {"carry": "memory", "memory_length": TRAINED * WINDOW}),
+    "block-recurrent state": (BRT, {"carry": "blocks"}),
+}
+TRAIN = {
+    "tokenizer": "bytes",
+    "from_scratch": True,
+    "rows": 32,
+    "windows": TRAINED + 1,
+    "learning_rate": 3e-3,
+    "added_learning_rate": 3e-3,
+    "schedule": "linear",
+    "warm_up": 50,
+    "epochs": 1000,
+    "patience": None,
+    "keep": 1,
+    "validate_every": 10_000_000,
+    "validation_tokens": 200,
+}
+STEPS = {"smoke": 2, "small": 1500}
+IN_SMOKE = ("plain", "last position")
+TASKS = {"recall": f"recall-{TRAINED}", "majority": "majority"}
+# Distances that tables show; curves show more.
+SHOWN = (1, TRAINED, FAR, FARTHEST)
+
+
+def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
+    return [
+        Run(
+            f"{task}: {arm}",
+            measure,
+            {
+                "scale": scale,
+                "task": task,
+                "model": ARMS[arm][0],
+                "recurrence": {"window": WINDOW, **ARMS[arm][1]},
+                "train": {**TRAIN, "max_steps": STEPS[scale]},
+            },
+            seed,
+        )
+        for seed in seeds
+        for task in TASKS
+        for arm in arms(scale)
+    ]
+
+
+def arms(scale: str) -> Sequence[str]:
+    return IN_SMOKE if scale == "smoke" else tuple(ARMS)
+
+
+def measure(work: Work) -> dict[str, Any]:
+    settings = work.settings
+    run = work.train(
+        data=TASKS[settings["task"]],
+        **settings["model"],
+        **settings["train"],
+        recurrence=settings["recurrence"],
+    )
+    model = last_checkpoint(run)
+    work.read(read_run(model / RUN)["data"]["training"])
+    if settings["task"] == "majority":
+        found, by_length = answers(work, model, "majority")
+        return {"right": overall(*found), "curves": {"by windows": by_length}}
+    measures: dict[str, Any] = {}
+    curve: list[list[float]] = []
+    smoke = settings["scale"] == "smoke"
+    for asked in (TRAINED, TRAINED + 1) if smoke else (TRAINED, FAR, FARTHEST):
+        found, by_distance = answers(work, model, f"recall-{asked}")
+        curve += [point for point in by_distance if point[0] > (curve[-1][0] if curve else 0)]
+        right, distance, document = found
+        for at in SHOWN:
+            if (distance == at).any() and f"right@{at}" not in measures:
+                kept = distance == at
+                measures[f"right@{at}"] = overall(right[kept], distance[kept], document[kept])
+    return {**measures, "curves": {"by distance": thinned(curve)}}
+
+
+@torch.no_grad()
+def answers(
+    work: Work, model: Path, corpus: str
+) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], list[list[float]]]:
+    """Of every answer its probability, how many windows back its fact lies (of a vote: how many windows
+    it has) and its document; and the means by distance."""
+    device = choose_device(work.common.get("device", "auto"))
+    opened = open_model(str(model)).to(device).eval()
+    options = {k: v for k, v in work.common.items() if k != "device"}
+    text = build(TextOptions, {**options, "data": corpus})
+    tokens = read_text(text, encoder_of(str(model)), "test", window=WINDOW, console=work.console)
+    work.read(tokens.about)
+    scores = score(opened, tokens, rows=32, device=device)
+    document = scores.document[scores.scored]
+    right = np.exp(-scores.nll[scores.scored])
+    place = np.flatnonzero(scores.scored) - tokens.bounds[document]
+    distance = place // WINDOW + (corpus == "majority")
+    curve = [[int(at), round(float(right[distance == at].mean()), 4)] for at in np.unique(distance)]
+    return (right, distance, document), curve
+
+
+def overall(right: np.ndarray, distance: np.ndarray, document: np.ndarray) -> dict[str, Any]:
+    """The mean probability of the right answer, with its interval over documents."""
+    units = np.unique(document, return_inverse=True)[1]
+    sums, counts = np.bincount(units, right), np.bincount(units).astype(float)
+    value, low, high = Resampled(np.arange(len(sums))).interval(sums, counts, lambda mean: mean)
+    return {"value": value, "low": low, "high": high, "over": f"{len(sums)} texts"}
+
+
+def thinned(curve: list[list[float]]) -> list[list[float]]:
+    """All near distances, and of far ones some."""
+    return [point for point in curve if point[0] <= FAR or point[0] % 50 == 0]
+
+
+def layout(scale: str) -> Layout:
+    shown = arms(scale)
+    return Layout(
+        claims=[
+            Claim(
+                "A model without a state does no better than chance across windows.",
+                "a check of the task",
+                [
+                    Expectation(
+                        right("recall", "plain", "right@1"), "below", CHANCE["recall"] + 0.02
+                    )
+                ],
+            ),
+            Claim(
+                "A carried state recalls a fact in the next window, and eight windows on.",
+                "section 5.3, as a task",
+                [
+                    Expectation(right("recall", arm, f"right@{at}"), "above", 0.9, f"{arm}, {at}")
+                    for arm in shown[1:]
+                    for at in (1, TRAINED)
+                ],
+            ),
+            Claim(
+                "It does so at distances that were never trained: the state does not drift.",
+                "our question",
+                [
+                    Expectation(right("recall", arm, f"right@{at}"), "above", 0.9, f"{arm}, {at}")
+                    for arm in shown[1:]
+                    for at in (FAR, FARTHEST)
+                ],
+            ),
+            Claim(
+                "Texts of any number of windows are classified by all that they hold.",
+                "our question: variable-length classification",
+                [
+                    Expectation(right("majority", arm, "right"), "above", 0.8, arm)
+                    for arm in shown[1:]
+                ],
+            ),
+        ],
+        tables=[
+            Table(
+                "Probability of the right answer",
+                ("what is carried", *(f"{at} windows on" for at in SHOWN), "majority"),
+                [
+                    [
+                        arm,
+                        *(right("recall", arm, f"right@{at}") for at in SHOWN),
+                        right("majority", arm, "right"),
+                    ]
+                    for arm in shown
+                ],
+                f"Chance is {CHANCE['recall']:.4f} for a fact, {CHANCE['majority']:.1f} for a majority. "
+                f"Distances up to {TRAINED} were trained.",
+            )
+        ],
+        figures=[
+            Figure(
+                "Recall by distance",
+                "windows since the fact",
+                "probability of the fact",
+                [Series(arm, curve=(f"recall: {arm}", "by distance")) for arm in shown],
+            ),
+            Figure(
+                "Majority by length",
+                "windows of the text",
+                "probability of the majority",
+                [Series(arm, curve=(f"majority: {arm}", "by windows")) for arm in shown],
+            ),
+        ],
+        threats=Threats(
+            external=[
+                "Random weights, 16 tokens a window: tasks made so that a memory is all they need."
+            ],
+            internal=["All arms have the same learning rate and steps, none its own best."],
+        ),
+    )
+
+
+def right(task: str, arm: str, metric: str) -> Value:
+    return Value(metric, f"{task}: {arm}", form="{:.3f}")
+
+
+EXPERIMENT = Experiment(
+    title="How far back states reach",
+    question="Does a state hold a fact for as long as it is needed, farther than it was trained, and "
+    "what of texts that end after any number of windows?",
+    source="the project's questions on long-range dependencies, as synthetic tasks",
+    runs=runs,
+    layout=layout,
+    seeds={"smoke": (0,), "small": (0, 1, 2)},
+)
