@@ -24,10 +24,10 @@ def prose(words=400, seed=0):
     return "\n".join(f"# {n // 3}\n{line}" if n % 3 == 0 else line for n, line in enumerate(lines))
 
 
-def saved(folder, encoder=None, **settings):
+def saved(folder, encoder=None, stock=None, **settings):
     """A small model with its tokenizer in a folder."""
     encoder = encoder or ByteEncoder()
-    stock = build("gpt2", vocab_size=encoder.vocabulary, **SHAPE)
+    stock = stock or build("gpt2", vocab_size=encoder.vocabulary, **SHAPE)
     if settings.get("carry") != "stock":
         stock = attach(stock, **{"window": WINDOW, **settings})
     with quietly():

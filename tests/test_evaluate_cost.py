@@ -103,3 +103,29 @@ def test_peak_memory_on_a_gpu(monkeypatch):
         calls.append("run")
     assert peak.result == {"bytes": 123, "kind": "GPU allocated"}
     assert calls == ["synchronize", "reset_peak_memory_stats", "run", "synchronize"]
+
+
+def test_peak_memory_inside_another_forgets_nothing(monkeypatch):
+    """There is one counter, and who comes later sets it back."""
+    most = 0
+
+    def forget():
+        nonlocal most
+        most = 0
+
+    def use(size):
+        nonlocal most
+        most = max(most, size)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", forget)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: most)
+    with PeakMemory() as outer:
+        use(500)
+        with PeakMemory() as inner:
+            use(100)
+        use(200)
+    with PeakMemory() as later:
+        use(50)
+    assert [peak.result["bytes"] for peak in (outer, inner, later)] == [500, 100, 50]

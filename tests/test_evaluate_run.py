@@ -13,6 +13,7 @@ from rich.console import Console
 
 from evaluations import SHAPE, WINDOW, WORDS, evaluated, place, prose, saved, subwords
 from holdover import RecurrenceConfig, RecurrentModel, cli
+from holdover.data.encoders import ByteEncoder
 from holdover.evaluate import EvalOptions, evaluate, score
 from holdover.evaluate.cost import flops_per_token
 from holdover.train import TrainOptions, train
@@ -343,6 +344,16 @@ def test_a_model_of_subwords(place, tmp_path):
     assert words == len(text.split()) - 1
     assert row["perplexity_per_word"] == pytest.approx(math.exp(row["nats"] / words))
     assert 0 < row["next_token"]["words_scored"] <= len(text.split())
+
+
+@pytest.mark.parametrize("carry", ["none", "pooled", "memory"])
+def test_a_model_of_two_streams(carry, place, tmp_path):
+    """XLNet's query stream is a view of a weight, which the counter of FLOPs stumbled over."""
+    shape = {"n_layer": 2, "d_model": 16, "n_head": 2, "d_head": 8, "d_inner": 32}
+    xlnet = build("xlnet", vocab_size=ByteEncoder().vocabulary, **shape)
+    saved(tmp_path / "model", stock=xlnet, carry=carry)
+    made = evaluated(place, tmp_path, model=tmp_path / "model", document_tokens=60)
+    assert made["rows"][0]["flops_per_token"]["counted"] > 0
 
 
 def test_a_document_shorter_than_a_window_just_works(place, tmp_path):

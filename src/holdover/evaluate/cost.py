@@ -17,6 +17,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 SAMPLING_SECONDS = 0.1
+# Those that are measuring now, the outermost first.
+_open: list["PeakMemory"] = []
 
 
 def flops_per_token(layers: int, width: int, window: int, overlap: int) -> float:
@@ -44,7 +46,7 @@ def counted_flops(run: Callable[[], Any]) -> int:
 
 class PeakMemory:
     """Context manager; afterwards `result` holds the most memory in use inside, and of which kind:
-    the GPU's, unless the work is done on another device."""
+    the GPU's, unless the work is done on another device. One may be inside another."""
 
     def __init__(self, device: torch.device | None = None) -> None:
         self.result: dict[str, Any] = {}
@@ -57,6 +59,10 @@ class PeakMemory:
     def __enter__(self) -> "PeakMemory":
         if self._on_gpu:
             torch.cuda.synchronize()
+            # The peak is the device's: those around this one note theirs before it is forgotten.
+            for around in _open:
+                around._most = max(around._most, torch.cuda.max_memory_allocated())
+            _open.append(self)
             torch.cuda.reset_peak_memory_stats()
         else:
             self._look()
@@ -66,7 +72,9 @@ class PeakMemory:
     def __exit__(self, *raised: object) -> None:
         if self._on_gpu:
             torch.cuda.synchronize()
-            self.result = {"bytes": torch.cuda.max_memory_allocated(), "kind": "GPU allocated"}
+            _open.remove(self)
+            most = max(self._most, torch.cuda.max_memory_allocated())
+            self.result = {"bytes": most, "kind": "GPU allocated"}
         else:
             self._left.set()
             self._sampler.join()

@@ -313,5 +313,14 @@ def _counted(model: RecurrentModel, window: int, overlap: int, device: torch.dev
     if state is not None and state.tail is not None:
         # The window as it is in the middle of a text: some of it repeats the one before.
         ids = ids[:, : window - overlap]
-    with model.uncompiled():
-        return counted_flops(read) / (window - overlap)
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    # The counter follows gradients, and loses its way in views of weights that have one (XLNet's query
+    # stream), whether or not gradients are wanted.
+    for weight in trained:
+        weight.requires_grad_(False)
+    try:
+        with model.uncompiled():
+            return counted_flops(read) / (window - overlap)
+    finally:
+        for weight in trained:
+            weight.requires_grad_(True)
