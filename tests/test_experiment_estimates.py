@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from holdover.experiment import Expectation, Records, Value, estimate, outcome, verdict
+from holdover.experiment import Expectation, Records, Value, estimate, in_units, outcome, verdict
 
 
 def records(**arms):
@@ -58,6 +58,19 @@ def test_one_seed_is_compared_unit_by_unit():
     )
     other = units([12, 53, 92.5], counts=(10, 11, 10))
     assert estimate(Value("m", "a", "b"), records(a=[ours], b=[other])).low is None
+
+
+def test_many_units_are_joined_and_nothing_is_lost():
+    few = in_units([1.5, 2.5], [10, 20])
+    assert few == {"sums": [1.5, 2.5], "counts": [10, 20]}
+    sums, counts = np.arange(701.0), np.full(701, 10)
+    many = in_units(sums.tolist(), counts.tolist())
+    assert len(many["sums"]) == len(many["counts"]) == 234 and many["joined"] == 3
+    assert many["sums"][:2] == [3.0, 12.0] and many["counts"][-1] == 20
+    assert sum(many["sums"]) == sums.sum() and sum(many["counts"]) == counts.sum()
+    measures = [{"value": 1.0, "over": "701 blocks", **many}, {"value": 2.0, "over": "", **many}]
+    found = estimate(Value("m", "a", "b"), records(a=measures[:1], b=measures[1:]))
+    assert found.over == "one seed, 701 blocks, 3 at a time, paired"
 
 
 def test_measures_of_other_names_are_subtracted():
