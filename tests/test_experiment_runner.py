@@ -92,6 +92,28 @@ def test_side_by_side_is_the_same(tmp_path):
     }
 
 
+def test_nothing_is_left_running_behind_an_interruption(tmp_path, monkeypatch):
+    """Runs that were started are asked to end, and waited for."""
+    asked = []
+
+    class Process:
+        returncode = None
+
+        def poll(self):
+            raise KeyboardInterrupt
+
+        def terminate(self):
+            asked.append("terminate")
+
+        def wait(self):
+            asked.append("wait")
+
+    monkeypatch.setattr("holdover.experiment.runner._Keeper._start", lambda self, run: Process())
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, together=2)
+    assert asked == ["terminate", "terminate", "wait", "wait"]
+
+
 def test_only_some_with_what_they_need(tmp_path):
     found = run(tmp_path, only=("late-seed1",)).found
     assert set(found) == {"late-seed1", "plain-seed1"}

@@ -180,6 +180,18 @@ class _Keeper:
 
     def _side_by_side(self, waiting: list[Run]) -> None:
         running: dict[str, subprocess.Popen[bytes]] = {}
+        try:
+            self._keep_going(waiting, running)
+        finally:
+            # Whatever ends this process ends those, which save themselves first.
+            for process in running.values():
+                process.terminate()
+            for process in running.values():
+                process.wait()
+
+    def _keep_going(
+        self, waiting: list[Run], running: dict[str, "subprocess.Popen[bytes]"]
+    ) -> None:
         total, ended = len(waiting), 0
         while waiting or running:
             unfinished = {run.name for run in waiting} | set(running)
