@@ -18,16 +18,16 @@ SOURCE = ROOT / "src" / "holdover"
 STOREYS = [
     {"config", "state", "windows", "unroll", "loss", "results", "settings", "setting_kinds"},
     {"mechanisms", "data", "bundled"},
-    {"models", "series"},
+    {"models", "series", "questions"},
     {"backbones"},
     {"attach"},
-    {"generate"},
+    {"generate", "reader"},
     {"evaluate"},
     {"train", "page"},
-    {"forecast", "plot", "demo"},
+    {"forecast", "plot", "demo", "qa"},
     {"experiment"},
     {"report"},
-    {"cli", "cli_forecast", "cli_lens", "cli_run", "cli_text"} | {"__main__", "__init__"},
+    {"cli", "cli_forecast", "cli_lens", "cli_qa", "cli_run", "cli_text"} | {"__main__", "__init__"},
 ]
 
 

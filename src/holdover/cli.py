@@ -18,9 +18,9 @@ from .attach import recurrence_of
 from .backbones import head_classes
 from .cli_forecast import add_forecast
 from .cli_lens import add_lens
+from .cli_qa import add_qa
 from .cli_run import add_run_and_report
 from .cli_text import add_text_verbs
-from .config import RSA_FIELDS
 from .demo import DemoOptions
 from .demo import run as demo
 from .evaluate import EvalOptions, evaluate
@@ -29,6 +29,7 @@ from .settings import add_flags, add_resume, build, check_flags, given_settings
 from .train import LoopOptions, TrainOptions, train
 from .train.begin import read_about
 from .train.options import ALIASES as TRAIN_ALIASES
+from .train.options import for_plain_twin
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -68,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     add_text_verbs(verbs)
     add_lens(verbs)
     add_forecast(verbs)
+    add_qa(verbs)
     add_run_and_report(verbs)
     _add_demo(verbs)
     about = "list the architectures and the model classes holdover runs"
@@ -98,12 +100,7 @@ def run_train(parsed: argparse.Namespace) -> None:
     elif own := recurrence_of(given.get("model", "")):
         # A model that has a recurrence keeps its settings, where no others are asked for.
         before = {"recurrence": own} if own["carry"] != "none" or own.get("rsa") else {}
-    if given.get("recurrence.carry") == "none":
-        # The plain twin of a file of settings: without those that only a state uses.
-        used_by_all = ("carry", "window", "overlap", "horizon", "recompute", "memory_budget")
-        kept = {f"recurrence.{name}" for name in (*used_by_all, "rsa", *RSA_FIELDS)}
-        given = {k: v for k, v in given.items() if k in kept or not k.startswith("recurrence.")}
-    train(build(TrainOptions, before, given), resume=parsed.resume)
+    train(build(TrainOptions, before, for_plain_twin(given)), resume=parsed.resume)
 
 
 def _add_eval(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

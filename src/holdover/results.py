@@ -89,9 +89,22 @@ def fresh_name(name: str, taken: Container[str]) -> str:
 
 def without_places(options: dict[str, Any]) -> dict[str, Any]:
     """Settings as they were given, with names for the files and folders of this machine."""
-    places = ("data_dir", "cache_dir", "output", "model", "tokenizer", "data", "validation")
+    places = (
+        "data_dir",
+        "cache_dir",
+        "output",
+        "model",
+        "tokenizer",
+        "data",
+        "validation",
+        "against",
+    )
+
+    def shown(value: Any) -> Any:
+        return [shown_name(v) for v in value] if isinstance(value, list) else shown_name(value)
+
     return {
-        key: shown_name(value) if key in places and value is not None else value
+        key: shown(value) if key in places and value is not None else value
         for key, value in options.items()
     }
 

@@ -3,6 +3,16 @@
 from .forecast_options import ForecastOptions
 from .forecast_run import train_forecaster
 from .options import LoopOptions, TrainOptions
+from .qa_options import QAOptions
+from .qa_run import train_reader
 from .run import train
 
-__all__ = ["ForecastOptions", "LoopOptions", "TrainOptions", "train", "train_forecaster"]
+__all__ = [
+    "ForecastOptions",
+    "LoopOptions",
+    "QAOptions",
+    "TrainOptions",
+    "train",
+    "train_forecaster",
+    "train_reader",
+]

@@ -152,12 +152,12 @@ def continue_loop(loop: Loop, checkpoint: Path | None, resume: bool, console: Co
 def run_to_end(loop: Loop, console: Console) -> Reached:
     reached = loop.run()
     loop.accelerator.end_training()
-    show_end(console, loop.options, reached)
+    show_end(console, loop.options, reached, loop.task.decides)
     return reached
 
 
-def show_end(console: Console, options: LoopOptions, reached: Reached) -> None:
-    best = "" if reached.best is None else f"; best validation loss {reached.best:.4f}"
+def show_end(console: Console, options: LoopOptions, reached: Reached, decides: str) -> None:
+    best = "" if reached.best is None else f"; best validation {decides} {reached.best:.4f}"
     console.print(
         f"Done: {reached.finished}{best} (step {reached.best_step:,}).\n"
         f"Model: {options.output / 'best'}   log: {options.output / LOG}",

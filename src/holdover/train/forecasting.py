@@ -14,6 +14,8 @@ from .forecast_options import ForecastOptions
 
 
 class Forecasting:
+    decides = "loss"
+
     def __init__(self, prepared: Prepared, options: ForecastOptions, device: torch.device) -> None:
         self.prepared, self.options, self.device = prepared, options, device
 

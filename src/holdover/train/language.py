@@ -18,6 +18,8 @@ from .options import TrainOptions
 
 
 class LanguageModelling:
+    decides = "loss"
+
     def __init__(
         self, training: Tokens, validation: Tokens, options: TrainOptions, device: torch.device
     ) -> None:

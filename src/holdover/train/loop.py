@@ -45,6 +45,11 @@ class BatchLike(Protocol):
 class Task(Protocol):
     """What is trained."""
 
+    @property
+    def decides(self) -> str:
+        """The measure of `validate` whose smallest value makes a checkpoint the best."""
+        ...
+
     def batches(self, epoch: int, start: int) -> Iterator[BatchLike]:
         """The batches of an epoch from number `start` on, on the device."""
         ...
@@ -64,7 +69,7 @@ class Task(Protocol):
         ...
 
     def validate(self, model: Any) -> dict[str, float]:
-        """Measures on held-out data; `loss` decides which checkpoint is best."""
+        """Measures on held-out data."""
         ...
 
     def alarm(self, model: Any, found: dict[str, float]) -> str | None:
@@ -275,10 +280,10 @@ class Loop:
         self.model.eval()
         with torch.no_grad(), self.accelerator.autocast():
             found = self.task.validate(self._own_model())
-        loss = found["loss"]
-        better = math.isfinite(loss) and (reached.best is None or loss < reached.best)
+        value = found[self.task.decides]
+        better = math.isfinite(value) and (reached.best is None or value < reached.best)
         if better:
-            reached.best, reached.best_step, reached.without_better = loss, reached.step, 0
+            reached.best, reached.best_step, reached.without_better = value, reached.step, 0
         elif reached.step:
             reached.without_better += 1
         reached.validated_at = reached.tokens

@@ -11,9 +11,7 @@ from .options import LoopOptions
 
 def build_optimizer(model: Any, options: LoopOptions) -> torch.optim.AdamW:
     """Four groups: base and added weights, matrices (decayed, if at all) and vectors."""
-    # A forecaster is trained as a whole: nothing was added to it.
-    recurrence = getattr(model, "recurrence", None)
-    added = set() if recurrence is None else {id(weight) for weight in recurrence.parameters()}
+    added = {id(weight) for weight in _added(model)}
     groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in trained:
@@ -36,6 +34,15 @@ def build_optimizer(model: Any, options: LoopOptions) -> torch.optim.AdamW:
         betas=(options.betas[0], options.betas[1]),
         fused=trained[0].is_cuda,
     )
+
+
+def _added(model: Any) -> list[nn.Parameter]:
+    """The weights that training begins with, beside pretrained ones."""
+    if hasattr(model, "added_parameters"):
+        return model.added_parameters()
+    # A forecaster is trained as a whole: nothing was added to it.
+    recurrence = getattr(model, "recurrence", None)
+    return [] if recurrence is None else list(recurrence.parameters())
 
 
 def rate(step: int, total: int | None, options: LoopOptions, epoch: int = 0) -> float:

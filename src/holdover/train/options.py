@@ -25,6 +25,16 @@ CHANGEABLE = frozenset(
 )
 
 
+def for_plain_twin(given: dict[str, Any]) -> dict[str, Any]:
+    """Settings (dotted keys) for a model; of one that carries nothing, those that only a state uses are
+    left out, so that one file of settings serves both twins."""
+    if given.get("recurrence.carry") != "none":
+        return given
+    used_by_all = ("carry", "window", "overlap", "horizon", "recompute", "memory_budget")
+    kept = {f"recurrence.{name}" for name in (*used_by_all, "rsa", *RSA_FIELDS)}
+    return {k: v for k, v in given.items() if k in kept or not k.startswith("recurrence.")}
+
+
 @dataclass(frozen=True, kw_only=True)
 class LoopOptions:
     """The run: learning rates, limits, checkpoints, logs."""

@@ -1,0 +1,73 @@
+"""What holdover qa eval shows: one table, and what must be known beside it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+
+def show(record: Mapping[str, Any], console: Console) -> None:
+    console.print(as_table(record))
+    data = record["data"]
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in data["kinds"].items())
+    sentences = [f"Expected answers: {kinds}; {data['not_in_context']:,} stand in no context."]
+    sentences += [sentence for row in record["rows"] for sentence in state_sentences(row)]
+    sentences += [f"Note: {note}." for note in record["notes"]]
+    for sentence in sentences:
+        console.print(sentence, highlight=False, soft_wrap=True)
+
+
+def as_table(record: Mapping[str, Any]) -> Table:
+    data, rows = record["data"], record["rows"]
+    table = Table(
+        title=f"{data['source']}, {data['split']}: {data['questions']:,} questions",
+        title_justify="left",
+        caption="F1 and exact match of answers in percent, -log p of the expected answer; in brackets "
+        "95% intervals over questions. The difference is the first reader's F1 less that of the row, "
+        "paired. None of them says what another training seed would change.",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    table.add_column("reader", overflow="fold", min_width=8)
+    for column in ("state", "F1", "EM", "loss", "difference"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row, difference in zip(rows, [None, *record["differences"]], strict=True):
+        table.add_row(
+            row["name"],
+            row["carry"],
+            percent(row["f1"]),
+            f"{100 * row['em']['value']:.1f}",
+            f"{row['nll']['value']:.3f}",
+            "" if difference is None else percent(difference["f1"], "+"),
+        )
+    return table
+
+
+def state_sentences(row: Mapping[str, Any]) -> list[str]:
+    """Whether a reader's state is used."""
+    if "state" not in row:
+        return []
+    use = row["state"]
+    if use is None:
+        return [f"{row['name']}: its state was not diagnosed."]
+    parts = []
+    for name, words in (("zeroed", "without its state"), ("other", "with another question's")):
+        change = use[name]["f1"]["above_own"]
+        loss = use[name]["nll"]["above_own"]
+        bounds = f" [{100 * change['low']:+.1f}, {100 * change['high']:+.1f}]"
+        parts.append(f"{words} F1 {100 * change['value']:+.1f}{bounds}, loss {loss['value']:+.3f}")
+    of = f"{use['questions']:,} questions of two windows and more"
+    return [f"{row['name']}, {of}: {'; '.join(parts)}.".replace("[", "\\[")]
+
+
+def percent(found: Mapping[str, Any], sign: str = "") -> str:
+    value, low, high = (found[name] for name in ("value", "low", "high"))
+    if low is None:
+        return f"{100 * value:{sign}.1f}"
+    # Brackets would be read as markup without the backslash.
+    return f"{100 * value:{sign}.1f} \\[{100 * low:{sign}.1f}, {100 * high:{sign}.1f}]"

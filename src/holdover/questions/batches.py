@@ -1,0 +1,181 @@
+"""Batches of questions: a row is a question, read through the windows of its context.
+
+* All rows go through as many windows as the longest context has. Rows that have come to their end show
+  one token in the windows left, of which nothing is used and which changes no state.
+* What the windows say of tokens is put side by side by one gather (`order`), whose places are known
+  before anything is read: nothing waits for the device.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..windows import Window
+from .pairs import Pair
+
+# Batches whose questions are sorted by length among themselves, so that few rows wait for others.
+POOL = 16
+
+
+@dataclass(frozen=True)
+class QuestionBatch:
+    numbers: tuple[int, ...]  # of the questions
+    ids: Tensor  # [W, B, T]
+    mask: Tensor  # [W, B, T] bool: tokens
+    types: Tensor | None  # [W, B, T]
+    reads: Tensor  # [W, B] bool: the row has a window here
+    order: Tensor  # [B, N] place of a context's token among all W * T positions of its row
+    context: Tensor  # [B, N] bool: the row has such a token
+    kinds: Tensor  # [B] number in KINDS, -1 without an answer
+    spans: Tensor  # [B, O, 2] first and last token of the answer's occurrences
+    occurs: Tensor  # [B, O] bool
+    tokens: int  # that are read, questions and all
+    # [W] known without asking the device: no row has come to its end, no row has padding.
+    all_read: tuple[bool, ...]
+    all_tokens: tuple[bool, ...]
+
+    @property
+    def scored(self) -> int:
+        return len(self.numbers)
+
+    def windows(self) -> list[Window]:
+        return [
+            Window(
+                input_ids=self.ids[number],
+                mask=None if self.all_tokens[number] else self.mask[number],
+                token_type_ids=None if self.types is None else self.types[number],
+                reads=None if everyone else self.reads[number],
+            )
+            for number, everyone in enumerate(self.all_read)
+        ]
+
+    def to(self, device: torch.device) -> "QuestionBatch":
+        return self._map(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pinned(self) -> "QuestionBatch":
+        return self._map(lambda tensor: tensor.pin_memory())
+
+    def _map(self, change: Any) -> "QuestionBatch":
+        tensors = {
+            field.name: change(value)
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), Tensor)
+        }
+        return replace(self, **tensors)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How contexts are cut and padded."""
+
+    window: int
+    overlap: int = 0
+    centred: bool = (
+        True  # where windows overlap, the one answers for a token that sees most around it
+    )
+    padding: int = 0
+    types: bool = False  # the model is told question from context
+
+
+class Pairs:
+    """Tokenised questions that batches are made of."""
+
+    def __init__(self, pairs: Sequence[Pair], layout: Layout) -> None:
+        self.pairs, self.layout = list(pairs), layout
+        # [Q] windows of each; what does not fit is refused here, before anything is read.
+        self.counts = np.array(
+            [len(p.windows(layout.window, layout.overlap, layout.centred)) for p in self.pairs]
+        )
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def tokens(self) -> int:
+        """That are read in going once through all of them."""
+        layout, total = self.layout, 0
+        for pair, count in zip(self.pairs, self.counts.tolist(), strict=True):
+            again = (count - 1) * layout.overlap + count * (len(pair.head) + len(pair.tail))
+            total += len(pair.ids) + again
+        return total
+
+    def sorted_batches(self, rows: int) -> Iterator[QuestionBatch]:
+        """All of them, the longest first: what does not fit into memory shows at once."""
+        order = np.argsort(-self.counts, kind="stable")
+        for first in range(0, len(order), rows):
+            yield self.batch(order[first : first + rows].tolist())
+
+    def shuffled_batches(
+        self, rows: int, seed: int, epoch: int, start: int
+    ) -> Iterator[QuestionBatch]:
+        """An epoch's batches from number `start` on: questions of like length, in a drawn order."""
+        random = np.random.default_rng([seed, epoch])
+        order = random.permutation(len(self))
+        batches: list[np.ndarray] = []
+        for first in range(0, len(order), rows * POOL):
+            pool = order[first : first + rows * POOL]
+            pool = pool[np.argsort(self.counts[pool], kind="stable")]
+            batches += [pool[place : place + rows] for place in range(0, len(pool), rows)]
+        for number in random.permutation(len(batches))[start:]:
+            yield self.batch(batches[number].tolist())
+
+    def count_batches(self, rows: int) -> int:
+        # Only the last pool can end in a batch that is not full.
+        return -(-len(self) // rows)
+
+    def batch(self, numbers: Sequence[int]) -> QuestionBatch:
+        pairs, layout = [self.pairs[number] for number in numbers], self.layout
+        cuts = [p.windows(layout.window, layout.overlap, layout.centred) for p in pairs]
+        count = max(map(len, cuts))
+        width = max(
+            len(p.head) + len(p.tail) + max(span.stop - span.start for span in spans)
+            for p, spans in zip(pairs, cuts, strict=True)
+        )
+        longest = max(len(p.ids) for p in pairs)
+        most = max(1, *(len(p.spans) for p in pairs))
+        shape = (count, len(pairs), width)
+        ids, types = np.full(shape, layout.padding), np.zeros(shape, dtype=np.int64)
+        mask = np.zeros(shape, dtype=bool)
+        reads = np.zeros(shape[:2], dtype=bool)
+        order = np.zeros((len(pairs), longest), dtype=np.int64)
+        context = np.zeros((len(pairs), longest), dtype=bool)
+        spans = np.zeros((len(pairs), most, 2), dtype=np.int64)
+        occurs = np.zeros((len(pairs), most), dtype=bool)
+        for row, (pair, cut) in enumerate(zip(pairs, cuts, strict=True)):
+            head = len(pair.head)
+            for number, span in enumerate(cut):
+                part = pair.ids[span.start : span.stop]
+                whole = np.concatenate([pair.head, part, pair.tail])
+                ids[number, row, : len(whole)] = whole
+                types[number, row, : len(whole)] = np.concatenate(
+                    [pair.head_types, np.full(len(part), pair.type), pair.tail_types]
+                )
+                mask[number, row, : len(whole)] = True
+                kept = np.arange(span.keep_start, span.keep_stop)
+                order[row, kept] = number * width + head + kept - span.start
+            reads[: len(cut), row] = True
+            # A row of nothing but padding has no softmax.
+            mask[len(cut) :, row, 0] = True
+            ids[len(cut) :, row, 0] = ids[0, row, 0]
+            context[row, : len(pair.ids)] = True
+            spans[row, : len(pair.spans)] = pair.spans
+            occurs[row, : len(pair.spans)] = True
+        tokens = torch.from_numpy
+        return QuestionBatch(
+            numbers=tuple(numbers),
+            ids=tokens(ids),
+            mask=tokens(mask),
+            types=tokens(types) if layout.types else None,
+            reads=tokens(reads),
+            order=tokens(order),
+            context=tokens(context),
+            kinds=torch.tensor([pair.kind for pair in pairs]),
+            spans=tokens(spans),
+            occurs=tokens(occurs),
+            tokens=int((mask & reads[..., None]).sum()),
+            all_read=tuple(bool(row.all()) for row in reads),
+            all_tokens=tuple(bool(window.all()) for window in mask),
+        )

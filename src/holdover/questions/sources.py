@@ -1,0 +1,112 @@
+"""Where questions come from: a file, or HotpotQA by name, and which of them are which split.
+
+* hotpotqa is the subset of a data directory, of our own split: never to be held against the leaderboard.
+* A file has no splits: its end is held out of training, unless another file is named to validate on.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from ..data.corpora import data_directory
+from ..data.files import sha256
+from .files import read_questions
+from .options import QuestionOptions
+from .question import Question
+
+HOTPOTQA = "hotpotqa"
+# sha256 of each split's file.
+FILES = {
+    "train": "ae9fb9e792ed3462e467e6b523c8597b6a2071772962ec24fe0f5b527763d647",
+    "valid": "93e21d140849a66f90d66fc48fc591eea47d4148e8d3569f6263b3c05aa00d7e",
+    "test": "db3a80eae84d42c12ec88dfa6ef059f0685d8202d45e4e6a15e69bdcabe93a5e",
+}
+NOTE = (
+    "1,192 / 200 / 300 questions of HotpotQA's distractor setting, our own split, mostly of the "
+    "official development set: not comparable with the leaderboard; CC BY-SA 4.0"
+)
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Questions, and what a record says of where they are from."""
+
+    items: tuple[Question, ...]
+    about: dict[str, Any]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+def open_questions(options: QuestionOptions, split: str, data: str | None = None) -> Questions:
+    """The questions of a split (hotpotqa), or all of a file."""
+    spec = data or options.data
+    if not spec:
+        raise ValueError("Say which data: for example --data questions.json.")
+    path = Path(spec)
+    if path.exists():
+        items: Sequence[Question] = read_questions(path)
+        about = {"source": path.name, "split": "all", "sha256": sha256(path), "note": None}
+    elif spec == HOTPOTQA:
+        path = _named_file(split, data_directory(options.data_dir))
+        items = read_questions(path)
+        about = {"source": HOTPOTQA, "split": split, "sha256": FILES[split], "note": NOTE}
+    else:
+        near = get_close_matches(spec.lower(), [HOTPOTQA], n=1)
+        meant = f"; did you mean {HOTPOTQA}?" if near else "."
+        raise ValueError(f"{spec!r} is neither a file of questions nor the name {HOTPOTQA}{meant}")
+    items = tuple(items[: options.questions])
+    return Questions(items, {**about, "questions": len(items)})
+
+
+def training_questions(
+    options: QuestionOptions, validation: str | None, held_out: float
+) -> tuple[Questions, Questions]:
+    """What to learn from and what to validate on."""
+    training = open_questions(options, "train")
+    if validation is not None:
+        return training, open_questions(options, "valid", validation)
+    if training.about["split"] != "all":
+        return training, open_questions(options, "valid")
+    count = len(training)
+    kept = count - max(1, round(held_out * count))
+    if kept < 1:
+        raise ValueError(
+            f"{training.about['source']} holds {count} question: at least 2 are needed, one to learn "
+            "from and one to validate on; or name a file to validate on with --validation."
+        )
+    return _part(training, slice(0, kept)), held_out_end(training, kept)
+
+
+def held_out_end(questions: Questions, kept: int) -> Questions:
+    """The end of a file that training did not learn from."""
+    return _part(questions, slice(kept, None))
+
+
+def _part(questions: Questions, part: slice) -> Questions:
+    items = questions.items[part]
+    first = part.start
+    about = {"part": [first, first + len(items)], "questions": len(items)}
+    return Questions(items, {**questions.about, **about})
+
+
+def _named_file(split: str, folder: Path | None) -> Path:
+    file = f"{HOTPOTQA}/{split}.jsonl.xz"
+    if folder is None:
+        raise OSError(
+            f"{HOTPOTQA} is not here: put {file} into a folder and name that folder with --data-dir or "
+            "HOLDOVER_DATA, or give a file of questions."
+        )
+    path = folder / file
+    if not path.is_file():
+        raise OSError(f"{HOTPOTQA} is not here: put {file} into the data directory {folder}.")
+    found = sha256(path)
+    if found != FILES[split]:
+        raise ValueError(
+            f"{path} is not the file that {HOTPOTQA} expects: its sha256 is {found} where "
+            f"{FILES[split]} was expected; fetch it again, or give the file's own path to read it as it "
+            "is."
+        )
+    return path
