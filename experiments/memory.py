@@ -39,7 +39,11 @@ from holdover.results import choose_device
 from holdover.settings import build
 
 WINDOW = 16
-TRAINED, FAR, FARTHEST = 8, 64, 1000
+TRAINED = 8
+# Texts that are tested on, by how many windows ask: the last two are longer than any in training.
+TESTED = {"smoke": (TRAINED, 9, 10), "small": (TRAINED, 64, 1000)}
+# Up to here curves have every distance.
+ALL_NEAR = 64
 CHANCE = {"recall": 1 / 16, "majority": 1 / 2}
 GPT2 = {
     "model": "gpt2",
@@ -96,8 +100,6 @@ TRAIN = {
 STEPS = {"smoke": 2, "small": 1500}
 IN_SMOKE = ("plain", "last position")
 TASKS = {"recall": f"recall-{TRAINED}", "majority": "majority"}
-# Distances that tables show; curves show more.
-SHOWN = (1, TRAINED, FAR, FARTHEST)
 
 
 def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
@@ -120,6 +122,11 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
     ]
 
 
+def shown_distances(scale: str) -> Sequence[int]:
+    """Those that tables have; curves have more."""
+    return (1, *TESTED[scale])
+
+
 def arms(scale: str) -> Sequence[str]:
     return IN_SMOKE if scale == "smoke" else tuple(ARMS)
 
@@ -139,12 +146,11 @@ def measure(work: Work) -> dict[str, Any]:
         return {"right": overall(*found), "curves": {"by windows": by_length}}
     measures: dict[str, Any] = {}
     curve: list[list[float]] = []
-    smoke = settings["scale"] == "smoke"
-    for asked in (TRAINED, TRAINED + 1) if smoke else (TRAINED, FAR, FARTHEST):
+    for asked in TESTED[settings["scale"]]:
         found, by_distance = answers(work, model, f"recall-{asked}")
         curve += [point for point in by_distance if point[0] > (curve[-1][0] if curve else 0)]
         right, distance, document = found
-        for at in SHOWN:
+        for at in shown_distances(settings["scale"]):
             if (distance == at).any() and f"right@{at}" not in measures:
                 kept = distance == at
                 measures[f"right@{at}"] = overall(right[kept], distance[kept], document[kept])
@@ -182,11 +188,11 @@ def overall(right: np.ndarray, distance: np.ndarray, document: np.ndarray) -> di
 
 def thinned(curve: list[list[float]]) -> list[list[float]]:
     """All near distances, and of far ones some."""
-    return [point for point in curve if point[0] <= FAR or point[0] % 50 == 0]
+    return [point for point in curve if point[0] <= ALL_NEAR or point[0] % 50 == 0]
 
 
 def layout(scale: str) -> Layout:
-    shown = arms(scale)
+    shown, distances = arms(scale), shown_distances(scale)
     return Layout(
         claims=[
             Claim(
@@ -213,7 +219,7 @@ def layout(scale: str) -> Layout:
                 [
                     Expectation(right("recall", arm, f"right@{at}"), "above", 0.9, f"{arm}, {at}")
                     for arm in shown[1:]
-                    for at in (FAR, FARTHEST)
+                    for at in TESTED[scale][1:]
                 ],
             ),
             Claim(
@@ -228,11 +234,11 @@ def layout(scale: str) -> Layout:
         tables=[
             Table(
                 "Probability of the right answer",
-                ("what is carried", *(f"{at} windows on" for at in SHOWN), "majority"),
+                ("what is carried", *(f"{at} windows on" for at in distances), "majority"),
                 [
                     [
                         arm,
-                        *(right("recall", arm, f"right@{at}") for at in SHOWN),
+                        *(right("recall", arm, f"right@{at}") for at in distances),
                         right("majority", arm, "right"),
                     ]
                     for arm in shown

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from holdover.attach import RUN, read_run
+from holdover.evaluate.cost import PeakMemory
 from holdover.experiment import (
     Claim,
     Expectation,
@@ -32,6 +31,7 @@ from holdover.experiment import (
     last_checkpoint,
     of_evaluation,
 )
+from holdover.results import choose_device
 
 
 @dataclass(frozen=True)
@@ -156,21 +156,20 @@ def shape_of(model: str, scale: Scale) -> dict[str, Any]:
 
 def measure(work: Work) -> dict[str, Any]:
     settings = work.settings
-    run = work.train(
-        data=settings["data"],
-        **settings["model"],
-        **settings["train"],
-        recurrence=settings["recurrence"],
-    )
-    memory = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
+    with PeakMemory(choose_device(work.common.get("device", "auto"))) as memory:
+        run = work.train(
+            data=settings["data"],
+            **settings["model"],
+            **settings["train"],
+            recurrence=settings["recurrence"],
+        )
     model = last_checkpoint(run)
     work.read(read_run(model / RUN)["data"]["training"])
     record = work.evaluate(model, data=settings["data"], **settings["read"])
     measures = of_evaluation(record)
     measures["parameters"] = record["model"]["parameters"]["all"]
     measures |= speed_of(run)
-    if memory is not None:
-        measures["training_memory"] = memory
+    measures["training_memory"] = memory.result["bytes"]
     for base in work.found.values():
         measures |= against(measures, base)
     by_position = record["rows"][0]["loss_by_position"]
@@ -189,17 +188,16 @@ def measure(work: Work) -> dict[str, Any]:
 def speed_of(run: Path) -> dict[str, float]:
     lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     speeds = [line["tokens_per_second"] for line in lines if line.get("tokens_per_second")]
-    return {"training_speed": statistics.median(speeds)} if speeds else {}
+    return {"training_speed": statistics.median(speeds)}
 
 
 def against(ours: dict[str, Any], base: dict[str, Any]) -> dict[str, float]:
     """What recurrence costs, as the plan has it: ratios to the model without."""
-    found = {"reading_speed_ratio": ours["tokens_per_second"] / base["tokens_per_second"]}
-    if "training_speed" in ours and "training_speed" in base:
-        found["training_time_ratio"] = base["training_speed"] / ours["training_speed"]
-    if "training_memory" in ours and "training_memory" in base:
-        found["training_memory_above"] = ours["training_memory"] - base["training_memory"]
-    return found
+    return {
+        "reading_speed_ratio": ours["tokens_per_second"] / base["tokens_per_second"],
+        "training_time_ratio": base["training_speed"] / ours["training_speed"],
+        "training_memory_above": ours["training_memory"] - base["training_memory"],
+    }
 
 
 def validations(run: Path) -> list[list[float]]:
@@ -324,13 +322,15 @@ def cost(text: str) -> Table:
             [
                 arm,
                 Value("training_speed", f"{text}: {arm}", form="{:,.0f}"),
-                Value("training_time_ratio", f"{text}: {arm}"),
+                "" if base is None else Value("training_time_ratio", f"{text}: {arm}"),
                 Value("training_memory", f"{text}: {arm}", form="{:.3g}"),
-                Value("training_memory_above", f"{text}: {arm}", form="{:+.3g}"),
+                ""
+                if base is None
+                else Value("training_memory_above", f"{text}: {arm}", form="{:+.3g}"),
                 Value("tokens_per_second", f"{text}: {arm}", form="{:,.0f}"),
-                Value("reading_speed_ratio", f"{text}: {arm}"),
+                "" if base is None else Value("reading_speed_ratio", f"{text}: {arm}"),
             ]
-            for arm in ARMS
+            for arm, (_, _, base) in ARMS.items()
         ],
         "Uncompiled, several runs may have shared the device: compare ratios, not speeds.",
     )

@@ -15,6 +15,7 @@ from ..forecast import (
     evaluate_forecaster,
     train_forecaster,
 )
+from ..qa import QAEvalOptions, QAOptions, evaluate_reader, train_reader
 from ..settings import build, settings_of
 from ..train import TrainOptions, train
 from ..train.log import LOG
@@ -43,6 +44,9 @@ class Work:
     def train_forecaster(self, name: str = "train", **settings: Any) -> Path:
         return self._trained(train_forecaster, ForecastOptions, name, settings)
 
+    def train_reader(self, name: str = "train", **settings: Any) -> Path:
+        return self._trained(train_reader, QAOptions, name, settings)
+
     def evaluate(self, model: Path | str, name: str = "eval", **settings: Any) -> dict[str, Any]:
         """An evaluation's record."""
         return self._evaluated(evaluate, EvalOptions, model, name, settings)
@@ -51,6 +55,11 @@ class Work:
         self, model: Path | str, name: str = "eval", **settings: Any
     ) -> dict[str, Any]:
         return self._evaluated(evaluate_forecaster, ForecastEvalOptions, model, name, settings)
+
+    def evaluate_reader(
+        self, model: Path | str, name: str = "eval", **settings: Any
+    ) -> dict[str, Any]:
+        return self._evaluated(evaluate_reader, QAEvalOptions, model, name, settings)
 
     def _trained(
         self, verb: Callable[..., Any], options: type, name: str, settings: dict[str, Any]
@@ -72,7 +81,9 @@ class Work:
         name: str,
         settings: dict[str, Any],
     ) -> dict[str, Any]:
-        given = {**self._common(options), "plots": False, **settings, "model": str(model)}
+        # Records are kept, plots are not.
+        without = {"plots": False} if "plots" in settings_of(options) else {}
+        given = {**self._common(options), **without, **settings, "model": str(model)}
         record = verb(build(options, {**given, "output": self.folder / name}), self.console)
         self.read(record["data"])
         return record
