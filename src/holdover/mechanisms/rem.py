@@ -38,6 +38,7 @@ class Kernels(NamedTuple):
     masked: bool = True
     truncate: int | None = None
     keep_diagonal: bool = False
+    sines: tuple[bool, ...] | None = None  # the same as sine, where a program is made for the heads
 
 
 def make_kernels(
@@ -50,9 +51,9 @@ def make_kernels(
     keep_diagonal: bool = False,
 ) -> Kernels:
     """From plain numbers, one for each head; the kinds are "regular", "cos" or "sin"."""
-    sine = _constants([kind == "sin" for kind in kinds], rate.device)
-    dilation = _constants(dilations, rate.device)
-    return Kernels(rate, angle, sine, dilation, tuple(dilations), masked, truncate, keep_diagonal)
+    sines, dilations = tuple(kind == "sin" for kind in kinds), tuple(dilations)
+    sine, dilation = _constants(sines, rate.device), _constants(dilations, rate.device)
+    return Kernels(rate, angle, sine, dilation, dilations, masked, truncate, keep_diagonal, sines)
 
 
 def powers(rate: Tensor, angle: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:

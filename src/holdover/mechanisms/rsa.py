@@ -9,6 +9,9 @@ RSA heads. Dropout falls on the softmax part alone. Three computations give the 
     dense    the mixed matrix, then its product with V
     split    fused attention, and the product of P with V
     linear   fused attention, and the scan of the recurrence: nothing of size T x T in that branch
+
+On a GPU "linear" is one kernel that scans and mixes (scan_triton.py), where it takes the kernels, the
+dtype and the width of a head; elsewhere it is the products of scan.py.
 """
 
 from collections.abc import Callable
@@ -19,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from . import rsa_ops
 from .rem import Kernels, RecurrenceEncoding, rem
 from .scan import scan
 
@@ -28,11 +32,16 @@ Computation = Literal["dense", "split", "linear"]
 # `weights(query, key)`, the matrix [B, H, T, S].
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
-# From how many keys on the scan is chosen, with as many queries. One core of a CPU, 8 heads of 64,
-# float32, forward and backward: split and scan even at 256, the scan 1.3 times faster at 512 and twice
-# at 2048. The GPU's number is an estimate (small products cost a launch there, large ones little), not
-# a measurement.
-LINEAR_FROM_KEYS = {"cpu": 256, "cuda": 1024}
+# From how many keys on the scan is chosen, with as many queries. Measured, forward and backward of 8
+# heads of 64, 4 of them with a recurrence:
+#   cpu    one core, float32: split and scan even at 256, the scan 1.3 times faster at 512 and twice
+#          at 2048
+#   cuda   the products of scan.py on an H200, 4 rows, bfloat16, the better of eager and compiled:
+#          1.4 ms split and 2.4 ms scan at 2048, 6.8 and 3.5 at 8192. Where they meet is an estimate.
+LINEAR_FROM_KEYS = {"cpu": 256, "cuda": 4096}
+# With the kernel, on a GPU. An estimate, not a measurement: it is launched once, while split makes its
+# matrices by a dozen small kernels before the product, 1.1 ms beside the attention's at 512 (measured).
+LINEAR_FROM_KEYS_FUSED = 32
 
 
 @dataclass(frozen=True)
@@ -104,11 +113,14 @@ def rsa(
     of the others, and the attention has a mask of its own. `computation` None: see `choose`.
     """
     attention = SoftmaxAttention() if attention is None else attention
+    fused = rsa_ops.takes(kernel, value, gate)
     if computation is None:
-        computation = choose(key.shape[2], query.device, query.shape[2])
+        computation = choose(key.shape[2], query.device, query.shape[2], fused)
     if computation not in get_args(Computation):
         raise ValueError(f"computation={computation!r}: expected one of {get_args(Computation)}")
     heads, queries, keys = len(kernel.dilations), query.shape[2], key.shape[2]
+    if computation == "linear" and fused:
+        return _scanned_and_mixed(query, key, value, kernel, gate, attention, present)
     values = _for_all_heads(value, query.shape[1])
     if computation == "dense":
         weights = _matrix_of(attention, query, key)
@@ -132,14 +144,38 @@ def rsa(
     return mixed if heads == query.shape[1] else torch.cat([mixed, attended[:, heads:]], 1)
 
 
-def choose(keys: int, device: torch.device, queries: int | None = None) -> Computation:
+def _scanned_and_mixed(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    kernel: Kernels,
+    gate: Tensor,
+    attention: Attention,
+    present: Tensor | None,
+) -> Tensor:
+    """ "linear" by the kernel. The order matters: see there."""
+    shared_by = query.shape[1] // value.shape[1]
+    # Of values that heads share, as many as the heads with a recurrence read.
+    read = -(-len(kernel.dilations) // shared_by)
+    remembered = value
+    if shared_by > 1:
+        remembered = _for_all_heads(value[:, :read], read * shared_by)
+    promised = rsa_ops.promise(kernel, remembered, gate, present, query.shape[2])
+    attended = attention(query, key, value)
+    return rsa_ops.mix(attended, promised, kernel, remembered, gate, present)
+
+
+def choose(
+    keys: int, device: torch.device, queries: int | None = None, fused: bool = False
+) -> Computation:
     """The scan where the matrix is large enough, else the product with it (queries None: a square).
 
-    The scan's cost is linear and begins with a number of small products; the matrix's is one product
-    of T x S, which is little for the one query of a token that is being written. "dense" is never
-    chosen: it is what the others are compared with.
+    The scan's cost is linear and begins with a number of small products, or one kernel where it is
+    `fused`; the matrix's is one product of T x S, which is little for the one query of a token that is
+    being written. "dense" is never chosen: it is what the others are compared with.
     """
     least = LINEAR_FROM_KEYS.get(device.type, LINEAR_FROM_KEYS["cuda"])
+    least = LINEAR_FROM_KEYS_FUSED if fused else least
     queries = keys if queries is None else queries
     return "linear" if queries * keys >= least**2 else "split"
 

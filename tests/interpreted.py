@@ -1,0 +1,73 @@
+"""Triton kernels on the CPU: its interpreter runs them program by program, with numpy.
+
+Triton reads TRITON_INTERPRET when it is imported, and kernels are then made for the interpreter, so that
+such tests need a process of their own. In a test file, functions named interpreted_* are run there by
+
+    def test_as_interpreted():
+        run_interpreted(__file__)
+"""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+
+def run_interpreted(file: str) -> None:
+    if find_spec("triton") is None:
+        pytest.skip("triton is not installed: its kernels cannot be interpreted")
+    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", file]
+    run = subprocess.run(
+        [*command, "-o", "python_functions=interpreted_*"],
+        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-2000:]
+
+
+def mend_interpreter() -> None:
+    """What the interpreter of triton 3.6 gets wrong."""
+    from triton import language
+    from triton.runtime import interpreter
+
+    builder_class = interpreter.InterpreterBuilder
+    patch, dot, cast = (
+        interpreter._patch_lang_tensor,
+        builder_class.create_dot,
+        builder_class.cast_impl,
+    )
+
+    def patched(tensor, scope) -> None:
+        # For a run-time bound of a loop it calls int() on an array, which numpy 2.4 refuses.
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+
+    def widened(builder, handle):
+        if handle.dtype.scalar != language.bfloat16:
+            return handle
+        return builder.cast_impl(handle, language.float32)
+
+    def dot_of_numbers(builder, a, b, *rest):
+        # It multiplies the bits of bfloat16 as whole numbers.
+        return dot(builder, widened(builder, a), widened(builder, b), *rest)
+
+    def rounded(builder, handle, dtype):
+        # To bfloat16 it cuts bits off, where a GPU rounds.
+        if (handle.dtype.scalar, dtype.scalar) != (language.float32, language.bfloat16):
+            return cast(builder, handle, dtype)
+        bits = torch.tensor(handle.data).bfloat16().view(torch.uint16).numpy()
+        return interpreter.TensorHandle(bits, language.bfloat16)
+
+    interpreter._patch_lang_tensor = patched
+    builder_class.create_dot = dot_of_numbers
+    builder_class.cast_impl = rounded
+
+
+if os.environ.get("TRITON_INTERPRET") == "1":
+    mend_interpreter()
