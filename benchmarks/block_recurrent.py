@@ -6,8 +6,9 @@
 Both have the same width, depth, heads, blocks, state vectors and one recurrent layer, read the same
 segments of several blocks with gradients through all of them, and carry states and memory detached from
 segment to segment. The other package differs in what it computes (keys and values shared by all heads,
-rotary positions, gated feed-forward maps). Ours is measured only after its loss was compared with that
-of the uncompiled step in float32. Each package is measured as it is, and compiled.
+rotary positions, gated feed-forward maps). Ours is measured only after its loss and gradients were
+compared with those of the uncompiled step in float32, by torch's own attention. Each package is measured
+as it is, and compiled.
 """
 
 import argparse
@@ -15,7 +16,8 @@ import gc
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +25,18 @@ import torch
 from torch import Tensor
 
 import holdover
+from holdover.mechanisms import relative_softmax
 from holdover.models import TransformerXLConfig, TransformerXLForCausalLM
 from holdover.results import choose_device, provenance, write_record
 
 SYMBOLS = 205
 CASES = ("holdover", "holdover-compiled", "peer", "peer-compiled")
-# Loss of the first segment, bfloat16 against float32.
-AGREES = 0.02
+# How much farther from float32 than rounding to bfloat16 brings them the first segment's loss and
+# gradients may be, and which share of a gradient besides. Right losses may have wrong gradients.
+TIMES_ROUNDING = 3.0
+SHARE = 0.02
+# Gradients smaller than this share of the largest are rounding alone.
+COUNTS = 1e-4
 WARM_UP = 3
 
 # A segment [B, n] of ids and what is carried; gives what is carried on. Gradients are made inside.
@@ -111,13 +118,21 @@ def ours(
         with torch.autocast(device.type, precision, enabled=precision != torch.float32):
             return model(windows=windows, state=state)
 
-    (ids,) = segments(options, 1, device)
-    exact = float(loss_of(ids, None, torch.float32).loss.detach())
+    def first_segment(precision: torch.dtype) -> dict[str, Tensor]:
+        """Its loss and all gradients."""
+        (ids,) = segments(options, 1, device)
+        loss = loss_of(ids, None, precision).loss
+        loss.backward()
+        found = {"loss": loss.detach()}
+        found |= {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+        model.zero_grad(set_to_none=True)
+        return found
+
+    with torchs_own_attention():
+        exact, rounded = first_segment(torch.float32), first_segment(torch.bfloat16)
     if compiled:
         model.compile_step()
-    found = float(loss_of(ids, None, torch.bfloat16).loss.detach())
-    if not abs(found - exact) < AGREES * exact:
-        raise SystemExit(f"The step is wrong: its loss is {found:.4f}, and {exact:.4f} in float32.")
+    compare(first_segment(torch.bfloat16), rounded, exact)
 
     def step(ids: Tensor, state: Any) -> Any:
         out = loss_of(ids, state, torch.bfloat16)
@@ -125,6 +140,25 @@ def ours(
         return out.state.detach()
 
     return model, step
+
+
+@contextmanager
+def torchs_own_attention() -> Iterator[None]:
+    before, relative_softmax.DEVICES = relative_softmax.DEVICES, ()
+    try:
+        yield
+    finally:
+        relative_softmax.DEVICES = before
+
+
+def compare(found: dict[str, Tensor], rounded: dict[str, Tensor], exact: dict[str, Tensor]) -> None:
+    """Stops at a loss or gradient that is wrong."""
+    largest = max(float(value.norm()) for name, value in exact.items() if name != "loss")
+    for name, value in exact.items():
+        size = float(value.norm())
+        away, rounding = (float((other[name] - value).norm()) for other in (found, rounded))
+        if size >= COUNTS * largest and not away <= TIMES_ROUNDING * rounding + SHARE * size:
+            raise SystemExit(f"The step is wrong: {name} differs by {away / size:.1%} of its size.")
 
 
 def peers(

@@ -6,7 +6,8 @@ Every case trains the 12 layers of the original (random weights, 204 symbols) on
 memory of 512, carried from window to window and detached, as `holdover train --windows 1` does:
  two-matrix   scores by content and by position as two matrices, padded, reshaped, added, masked and
               put through a softmax one after the other, as in the original code
- fused        holdover.models: the scores by position as a bias of one fused call
+ fused        holdover.models: one fused call that reads the scores by position where their product is
+              (our kernel on a GPU; elsewhere torch's, with a bias)
 and each once more compiled. A case is measured only after its loss and gradients were compared with
 those of the two matrices in float32, uncompiled.
 """

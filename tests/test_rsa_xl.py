@@ -6,6 +6,7 @@ from torch import nn
 
 import holdover
 from holdover import cli
+from holdover.mechanisms.relative_softmax import PositionScores
 from holdover.models import TransformerXLConfig, TransformerXLForCausalLM
 from holdover.models.attend import ATTENTIONS
 from reference.rem import Head, matrix
@@ -29,10 +30,10 @@ class ByTheMatrix(nn.Module):
         super().__init__()
         self.encoding = fast.rsa.encoding
 
-    def forward(self, query, key, value, bias, unseen):
+    def forward(self, query, key, value, scores, unseen):
         kernel, gate = self.encoding(), self.encoding.gate()
-        scores = query @ key.transpose(2, 3) * query.shape[-1] ** -0.5 + bias
-        weights = scores.softmax(-1)
+        by_content = query @ key.transpose(2, 3) * query.shape[-1] ** -0.5
+        weights = (by_content + scores.bias()).softmax(-1)
         outputs = []
         for number in range(query.shape[1]):
             mixed = weights[:, number]
@@ -122,7 +123,9 @@ def test_the_recurrence_knows_where_the_query_stands():
     kernel = model.backbone.transformer.layers[0].attention.attend.rsa.encoding()
     values = torch.randn(1, 4, 9, 8).double()
     attend = model.backbone.transformer.layers[0].attention.attend
-    found = attend(values, values, values, torch.zeros(1, 4, 9, 9).double(), None)
+    hidden = torch.zeros(1, 1, 9, 9, dtype=torch.bool)
+    scores = PositionScores(values.transpose(1, 2), values.new_zeros(17, 4, 8), hidden, None, None)
+    found = attend(values, values, values, scores, None)
     for head in range(4):
         rate = kernel.rate[head]
         for query in range(9):

@@ -10,6 +10,7 @@ import torch
 from transformers import Trainer, TrainingArguments
 
 import holdover
+from holdover.attach.step import misread_when_compiled
 from tiny import attach, build, tokens
 
 
@@ -176,6 +177,50 @@ def test_a_compiled_step_takes_texts_of_any_length():
     for length in range(10, 40, 2):
         ids = tokens(1, length)
         torch.testing.assert_close(model(ids, labels=ids).loss, eager(ids, labels=ids).loss)
+
+
+@pytest.mark.parametrize(
+    ("options", "runs"),
+    [
+        # Keys of the layers: 8 and 9; 8 and 16; 8 + 2 x 4; 9.
+        ({"window": 8}, False),
+        ({"window": 8, "slots": 8}, True),
+        ({"window": 8, "carry": "tokens", "slots": 4}, True),
+        ({"window": 9, "carry": "none"}, False),
+    ],
+    ids=["pooled", "slots", "tokens", "none"],
+)
+def test_masks_that_compiled_code_misreads_run_as_they_are(monkeypatch, options, runs):
+    """Padded windows whose layers have a number of keys that is no multiple of 8, on a GPU."""
+    compiled = []
+    model = attach(build("gpt2"), **options)
+
+    def step(*given):
+        compiled.append(given)
+        return model._step(*given)
+
+    model._compiled.step = step
+    monkeypatch.setattr("holdover.attach.step.MISREAD_ON", ("cpu",))
+    length = 2 * options["window"]
+    ids = tokens(2, length)
+    mask = torch.arange(length) < torch.tensor([[length], [length - 3]])
+    model(ids, attention_mask=mask.long())
+    assert bool(compiled) == runs
+    compiled.clear()
+    model(ids)
+    assert compiled
+    compiled.clear()
+    monkeypatch.undo()
+    model(ids, attention_mask=mask.long())
+    assert compiled
+
+
+def test_which_masks_compiled_code_misreads():
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    assert misread_when_compiled(cuda, {300})
+    assert misread_when_compiled(cuda, {304, 305})
+    assert not misread_when_compiled(cuda, {304, 320})
+    assert not misread_when_compiled(cpu, {300})
 
 
 WORKER = """

@@ -415,13 +415,13 @@ class Recurring(torch.nn.Module):
         self.softmax = SoftmaxAttend(config)
         self.decay = torch.nn.Parameter(torch.tensor(0.7))
 
-    def forward(self, query, key, value, bias, unseen):
+    def forward(self, query, key, value, scores, unseen):
         length, keys = query.shape[2], key.shape[2]
         lag = torch.arange(keys - length, keys)[:, None] - torch.arange(keys)
         weights = torch.where(lag > 0, self.decay ** lag.clamp(min=1), 0.0)
         if unseen is not None:
             value = value.masked_fill(unseen[:, None, :, None], 0.0)
-        return (self.softmax(query, key, value, bias, unseen) + weights @ value) / 2
+        return (self.softmax(query, key, value, scores, unseen) + weights @ value) / 2
 
 
 def test_another_attention_is_composed(monkeypatch):

@@ -103,7 +103,8 @@ class Manners:
     def compile_step(self, **options: Any) -> None:
         """Compile the step (and the lower layers) with torch.compile, without graph breaks.
 
-        Windows of full width run compiled (padded ones in a form of their own); others as they are.
+        Windows of full width run compiled (padded ones in a form of their own, where that can be
+        trusted: `misread_when_compiled`); others as they are.
 
         Compile the step, not the model: the loop over windows would be unrolled into one graph.
         """

@@ -19,6 +19,9 @@ from ..state import State
 from ..windows import Window
 from .manners import CompiledStep
 
+# Where compiled attention errs: see `misread_when_compiled`.
+MISREAD_ON = ("cuda",)
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -55,7 +58,11 @@ class Stepping:
         run = self._step
         if self.settings.carry == "none":
             present = None
-        if self._compiled.step is not None and carried is not None and self._compiles(window):
+        if (
+            self._compiled.step is not None
+            and carried is not None
+            and self._compiles(window, carried, present)
+        ):
             run = self._compiled.step
             window, carried, present = _as_compiled(window, carried, present)
         output, tensors, now_present = run(window, carried, present, wanted)
@@ -65,9 +72,13 @@ class Stepping:
         tail = state.tail if state is not None else None
         return output, State(tensors, now_present, tail, owner)
 
-    def _compiles(self, window: Window) -> bool:
+    def _compiles(self, window: Window, carried: dict[str, Tensor], present: Tensor | None) -> bool:
         """Each form takes a minute to compile: only those that come again and again are."""
-        return window.reads is None and window.input_ids.shape[1] == self.settings.window
+        if window.reads is not None or window.input_ids.shape[1] != self.settings.window:
+            return False
+        masked = window.mask is not None or present is not None
+        counts = _key_counts(window, carried, self.recurrence.extra_positions)
+        return not (masked and misread_when_compiled(window.input_ids.device, counts))
 
     def _step(
         self,
@@ -216,6 +227,26 @@ class Stepping:
             self.seams.close()
         assert reached is not None
         return reached, trace.partial
+
+
+def misread_when_compiled(device: torch.device, counts: set[int]) -> bool:
+    """Whether attention with a mask errs in compiled code, with so many keys in some layer.
+
+    Fused kernels take masks whose rows begin at multiples of 8; torch pads others, and what it compiles
+    for a GPU then reads something else. Measured on an H200 with torch 2.11: 300 keys wrong, and
+    otherwise wrong every time; 304 and 320 right to the last bit; without a mask 300 right too.
+    """
+    return device.type in MISREAD_ON and any(count % 8 for count in counts)
+
+
+def _key_counts(window: Window, carried: dict[str, Tensor], extra: int) -> set[int]:
+    """How many keys the layers have: tokens and what is put around them, or in some what is carried."""
+    tokens = window.input_ids.shape[1] + extra
+    if extra:
+        return {tokens}
+    # [B, m, k]: summaries, or older inputs of a layer; the states of blocks are keys of their own.
+    older = (tensor.shape[1] for tensor in carried.values() if tensor.ndim == 3)
+    return {tokens, *(tokens + count for count in older)}
 
 
 def _as_compiled(

@@ -2,10 +2,11 @@
 
     A_ij = [ (q_i + u) . k_j  +  (q_i + v) . (W_R R_{i-j}) ] / sqrt(d)      over [memory ; segment]
 
-* The first term is what fused attention computes by itself; the second goes into it as a bias.
-* That bias is one matrix product whose row i holds a column for every distance; row i of the bias
-  begins one column further left than row i - 1, which is a view of the product: nothing is padded,
-  copied or shifted.
+* The first term is what fused attention computes by itself; the second is one matrix product whose row
+  i holds a column for every distance. What query i reads of it begins one column further left than
+  what query i - 1 reads.
+* Our kernel reads it so (relative_softmax.py). For torch's fused attention it becomes a bias here: a
+  view of the product, nothing padded, copied or shifted.
 """
 
 import math
@@ -66,6 +67,20 @@ def position_bias(query: Tensor, positions: Tensor, hidden: Tensor) -> Tensor:
     return _PositionBias.apply(query, positions, hidden)  # pyright: ignore[reportReturnType]
 
 
+def position_product(query: Tensor, positions: Tensor) -> Tensor:
+    """[H, B, T, W] scores by distance, a column for each of positions [W, H, d]; query [B, T, H, d]."""
+    product = torch.bmm(_by_head(query), positions.permute(1, 2, 0))
+    return product.unflatten(1, query.shape[:2])
+
+
+def plain_bias(query: Tensor, positions: Tensor, hidden: Tensor) -> Tensor:
+    """`position_bias` of operations that torch differentiates itself, for whom its own is not to be had:
+    a compiler that errs, a comparison."""
+    product = position_product(query, positions).flatten(2)
+    bias = _shifted(product, query.shape[1], hidden.shape[-1])
+    return bias.transpose(0, 1).masked_fill(hidden, -torch.inf)
+
+
 def _shifted(product: Tensor, length: int, keys: int) -> Tensor:
     """[..., T, K] the view of a product [..., T * W] whose row i begins at column T - i.
 
@@ -84,9 +99,9 @@ class _PositionBias(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, positions: Tensor, hidden: Tensor) -> Tensor:
         ctx.save_for_backward(query, positions)
-        batch, length, heads, _ = query.shape
-        product = torch.bmm(_by_head(query), positions.permute(1, 2, 0))
-        bias = _shifted(product.reshape(heads, batch, -1), length, hidden.shape[-1])
+        length = query.shape[1]
+        product = position_product(query, positions).flatten(2)
+        bias = _shifted(product, length, hidden.shape[-1])
         if length % ALIGNED:
             bias = bias.contiguous()
         return bias.transpose(0, 1).masked_fill_(hidden, -torch.inf)

@@ -12,12 +12,12 @@ through the mixture. So the mixture does not depend on the values but on a `prom
 before the attention, so that its backward runs after the attention's, when that has let go of its own.
 """
 
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .kernels import DEVICES, HAS_TRITON, is_capable
 from .rem import Kernels
 
 CHUNK, COLUMNS = {2: 64, 4: 32}, {2: 32, 4: 16}
@@ -28,10 +28,6 @@ TILE = 4096
 """Numbers in one program of what is done number by number."""
 WARPS = 4
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-DEVICES = ("cuda",)
-CAPABILITY = (8, 0)
-"""Of a GPU, at least: from there on it has products of bfloat16."""
-HAS_TRITON = find_spec("triton") is not None
 
 
 def takes(kernel: Kernels, value: Tensor, gate: Tensor) -> bool:
@@ -49,17 +45,8 @@ def takes(kernel: Kernels, value: Tensor, gate: Tensor) -> bool:
         and kernel.masked
         and kernel.truncate is None
         and not kernel.keep_diagonal
-        and _is_capable(value.device)
+        and is_capable(value.device)
     )
-
-
-# A compiler asks once, and does not look how it is answered.
-@torch.compiler.assume_constant_result
-def _is_capable(device: torch.device) -> bool:
-    if device.type != "cuda":
-        return True
-    # Never tried on AMD's, which call themselves cuda too.
-    return torch.version.hip is None and torch.cuda.get_device_capability(device) >= CAPABILITY
 
 
 def promise(

@@ -1,35 +1,39 @@
 """What a layer makes of scores and values, as an object of its own: another attention is another of
 these in the same model.
 
-forward(query [B, H, T, d], key, value [B, H, K, d], bias [B, H, T, K], unseen [B, K] or None) gives
-[B, H, T, d]. The bias is added to the scaled scores, and is -inf wherever a query does not read a key;
-`unseen` says which keys hold nothing at all, for what goes around the scores. The last query stands at
-the last key: query i is K - T + i - j behind key j.
+forward(query [B, H, T, d], key, value [B, H, K, d], scores, unseen [B, K] or None) gives [B, H, T, d].
+The scores by distance are not computed yet: `RelativeSoftmax` reads them as is fastest, and their
+`bias()` [B, H, T, K] is added to the scaled scores, -inf wherever a query does not read a key. `unseen`
+says which keys hold nothing at all, for what goes around the scores. The last query stands at the last
+key: query i is K - T + i - j behind key j.
 """
 
 from collections.abc import Callable
 
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
 
+from ..mechanisms.relative_softmax import PositionScores, RelativeSoftmax
 from ..mechanisms.rem import RecurrenceEncoding
-from ..mechanisms.rsa import RSA, SoftmaxAttention
+from ..mechanisms.rsa import RSA
 from .transformer_xl_config import TransformerXLConfig
 
 
 class SoftmaxAttend(nn.Module):
-    """softmax(q k / sqrt(d) + bias) v, in one fused call."""
+    """softmax(q k / sqrt(d) + scores by distance) v, in one fused call."""
 
     def __init__(self, config: TransformerXLConfig) -> None:
         super().__init__()
         self.dropout = config.dropatt
 
     def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, unseen: Tensor | None
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scores: PositionScores,
+        unseen: Tensor | None,
     ) -> Tensor:
-        return scaled_dot_product_attention(
-            query, key, value, attn_mask=bias, dropout_p=self.dropout if self.training else 0.0
-        )
+        return RelativeSoftmax(scores, self.dropout if self.training else 0.0)(query, key, value)
 
 
 class RSAAttend(nn.Module):
@@ -52,11 +56,14 @@ class RSAAttend(nn.Module):
         self.dropout = config.dropatt
 
     def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, unseen: Tensor | None
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scores: PositionScores,
+        unseen: Tensor | None,
     ) -> Tensor:
-        attention = SoftmaxAttention(
-            causal=False, bias=bias, dropout=self.dropout if self.training else 0.0
-        )
+        attention = RelativeSoftmax(scores, self.dropout if self.training else 0.0)
         present = None if unseen is None else ~unseen
         return self.rsa(query, key, value, attention, present)
 

@@ -147,6 +147,7 @@ class TransformerXLModel(TransformerXLPreTrainedModel):
         return Places(
             self.dropout(columns),
             hidden_keys(segment.shape[1], keys, span, unseen, segment.device),
+            span,
             unseen,
             self.content_bias,
             self.position_bias,

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..mechanisms.relative import position_bias
+from ..mechanisms.relative_softmax import PositionScores
 from .attend import build_attend
 from .transformer_xl_config import TransformerXLConfig
 
@@ -17,6 +17,7 @@ class Places:
 
     columns: Tensor  # [W, k] R at the distances of `column_distances`, dropout applied
     hidden: Tensor  # [B or 1, 1, T, K] bool: what a query does not read
+    span: int | None  # keys at this distance or more are not read
     unseen: Tensor | None  # [B, K] bool: what nobody reads
     content_bias: Tensor  # [H, d] u
     position_bias: Tensor  # [H, d] v
@@ -66,8 +67,9 @@ class RelativeAttention(nn.Module):
         # In the precision of the products also under autocast, where u and v are in float32.
         by_content = query + places.content_bias.to(query.dtype)
         by_position = (query + places.position_bias.to(query.dtype)) * self.scale
-        bias = position_bias(by_position, self._heads(self.position(places.columns)), places.hidden)
-        read = self.attend(by_content.transpose(1, 2), key, value, bias, places.unseen)
+        positions = self._heads(self.position(places.columns))
+        scores = PositionScores(by_position, positions, places.hidden, places.span, places.unseen)
+        read = self.attend(by_content.transpose(1, 2), key, value, scores, places.unseen)
         return read.transpose(1, 2).flatten(2)
 
     def keys_values(self, inputs: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
