@@ -3,6 +3,7 @@
 import html
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -133,3 +134,16 @@ def test_a_browser_shows_it(width, scheme, results, chromium):
         != "none"
     )
     assert not chromium.complaints and len(chromium.screenshot()) > 10_000
+
+
+def test_the_committed_page_says_what_the_committed_records_say(tmp_path):
+    """Made again from results/, it is the same: no number on it is older than its record."""
+    root = Path(__file__).parent.parent
+    path = tmp_path / "report.html"
+    report(ReportOptions(results=root / "results" / "experiments", output=path))
+    for name in ("report.html", "report.md"):
+        committed = (root / "docs" / "results" / name).read_text()
+        assert committed == path.with_name(name).read_text(), (
+            f"docs/results/{name} is not that of the records: make it again with "
+            "holdover report --output docs/results/report.html"
+        )

@@ -1,5 +1,6 @@
 """What a report is made of: every experiment's layout and its records, and nothing else."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,15 @@ class Section:
 
     def verdicts(self) -> list[str]:
         return [verdict(outcomes) for outcomes in self.outcomes()]
+
+
+def tally(outcomes: Sequence[str]) -> str:
+    """How many of a claim's expectations came out how."""
+    if len(outcomes) == 1:
+        return ""
+    said = {"holds": "hold", "fails": "fail", "open": "open", "missing": "not measured"}
+    counts = [(outcomes.count(name), word) for name, word in said.items()]
+    return f"of {len(outcomes)}: " + ", ".join(f"{many} {word}" for many, word in counts if many)
 
 
 def gather(options: ReportOptions) -> list[Section]:

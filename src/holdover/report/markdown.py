@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from .cells import as_text
-from .gather import Section
+from .gather import Section, tally
 from .threats import threats
 
 
@@ -15,8 +15,11 @@ def _section(section: Section) -> Iterable[str]:
     about = section.about
     yield f"## {about['title']} ({section.scale})"
     yield about["question"]
-    verdicts = zip(section.layout.claims, section.verdicts(), strict=True)
-    lines = [f"* **{verdict}**: {claim.text} ({claim.source})" for claim, verdict in verdicts]
+    found = zip(section.layout.claims, section.verdicts(), section.outcomes(), strict=True)
+    lines = [
+        f"* **{verdict}**{_counted(outcomes)}: {claim.text} ({claim.source})"
+        for claim, verdict, outcomes in found
+    ]
     if lines:
         yield "\n".join(lines)
     for table in section.layout.tables:
@@ -29,6 +32,10 @@ def _section(section: Section) -> Iterable[str]:
             yield table.note
     found = threats(section)
     yield "\n".join(f"* {kind} validity: {' '.join(said)}" for kind, said in found.items() if said)
+
+
+def _counted(outcomes: Sequence[str]) -> str:
+    return f" ({tally(outcomes)})" if tally(outcomes) else ""
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ from ..experiment.definition import Table
 from ..page.wording import duration, escaped, size
 from .cells import as_html, measured
 from .charts import draw
-from .gather import Section
+from .gather import Section, tally
 from .threats import arms, threats
 
 KINDS = {
@@ -41,12 +41,15 @@ records; point at one to see which.</p>
 
 def _claims(sections: Sequence[Section]) -> str:
     lines = [
-        f'<tr><th scope="row"><span class="said {KINDS[verdict]}">{verdict}</span></th>'
+        f'<tr><th scope="row"><span class="said {KINDS[verdict]}">{verdict}</span><br>'
+        f"<small>{tally(outcomes)}</small></th>"
         f'<td class="note claim">{escaped(claim.text)}</td>'
         f'<td class="note"><a href="#{section.anchor}">{escaped(section.about["title"])}, '
         f"{section.scale}</a></td></tr>"
         for section in sections
-        for claim, verdict in zip(section.layout.claims, section.verdicts(), strict=True)
+        for claim, verdict, outcomes in zip(
+            section.layout.claims, section.verdicts(), section.outcomes(), strict=True
+        )
     ]
     if not lines:
         return ""
