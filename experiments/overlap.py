@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from language import SCALES, common, read, text_of, train
+from language import SCALES, common, found, read, text_of, train
 
 from holdover.attach import RUN, read_run
 from holdover.experiment import (
@@ -33,6 +33,7 @@ from holdover.experiment import (
 )
 
 KINDS = ("plain", "recurrent")
+STOCK = "untrained"
 # Per word on the test splits of WikiText-103 and PG-19: overlap, plain, recurrent.
 PUBLISHED = {
     "wikitext": {
@@ -77,7 +78,13 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
         ]
         for kind in KINDS
     }
-    found = [run for kind in KINDS for run in rates[kind]]
+    made = [run for kind in KINDS for run in rates[kind]]
+    for text in texts_with_stock(scale):
+        settings = {**common(scale), "text": text, "window": chosen.window}
+        overlaps = list(chosen.plain_overlaps)
+        made.append(
+            Run(named(STOCK, text), measure_stock, {**settings, "overlaps": overlaps}, seeds[0])
+        )
     for seed in seeds:
         for text in chosen.texts:
             for kind, window, overlap, read_at in arms(scale):
@@ -90,8 +97,8 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
                 }
                 name = named(kind, text, overlap, full=window == chosen.positions)
                 after = tuple(run.name for run in rates[kind])
-                found.append(Run(name, measure, settings, seed, after))
-    return found
+                made.append(Run(name, measure, settings, seed, after))
+    return made
 
 
 def arms(scale: str) -> list[tuple[str, int, int, tuple[int, ...]]]:
@@ -105,9 +112,15 @@ def arms(scale: str) -> list[tuple[str, int, int, tuple[int, ...]]]:
     return plain + recurrent
 
 
+def texts_with_stock(scale: str) -> list[str]:
+    """Where there is a model to compare with that nobody has trained on the text."""
+    chosen = SCALES[scale]
+    return [] if chosen.model.get("from_scratch") else list(chosen.texts)
+
+
 def named(kind: str, text: str, overlap: int = 0, full: bool = False) -> str:
-    if kind == "plain":
-        return f"plain {text}{' all positions' if full else ''}"
+    if kind in ("plain", STOCK):
+        return f"{kind} {text}{' all positions' if full else ''}"
     return f"recurrent {text} overlap {overlap}"
 
 
@@ -131,28 +144,33 @@ def best_validation(run: Path) -> float:
 
 
 def measure(work: Work) -> dict[str, Any]:
-    settings, text = work.settings, text_of(work)
-    tried = [found["valid_loss"] for found in work.found.values()]
+    settings = work.settings
+    tried = [one["valid_loss"] for one in work.found.values()]
     rate = settings["rates"][tried.index(min(tried))]
-    model = train(work, text, rate, settings["recurrence"])
-    record = read(work, model, text, overlap=list(settings["overlaps"]))
-    measures: dict[str, Any] = {"learning_rate": rate}
-    for number, overlap in enumerate(settings["overlaps"]):
-        found = of_evaluation(record, number)
-        measures |= {f"{name}@{overlap}": value for name, value in found.items()}
-        measures[f"perplexity@{overlap}"] = found[text.denominator]
-    # What the training did to texts that end within their first window, where nothing is carried.
-    alone = read(
-        work,
-        model,
-        text,
-        "alone",
-        overlap=[0],
-        document_tokens=settings["recurrence"]["window"],
-        diagnose_state=False,
-    )
-    measures["first_window_loss"] = of_evaluation(alone)["loss"]
+    model = train(work, text_of(work), rate, settings["recurrence"])
     work.read(read_run(model / RUN)["data"]["training"])
+    return {"learning_rate": rate, **read_at(work, model, settings["recurrence"]["window"])}
+
+
+def measure_stock(work: Work) -> dict[str, Any]:
+    """The pretrained model as it is, every window alone."""
+    opened = found(work.settings["model"])
+    window = work.settings["window"]
+    return read_at(work, opened.pop("model"), window, window=window, **opened)
+
+
+def read_at(work: Work, model: Any, window: int, **how: Any) -> dict[str, Any]:
+    """Measures at every overlap, and of texts that end within their first window."""
+    overlaps, text = work.settings["overlaps"], text_of(work)
+    record = read(work, model, text, overlap=list(overlaps), **how)
+    measures: dict[str, Any] = {}
+    for number, overlap in enumerate(overlaps):
+        part = of_evaluation(record, number)
+        measures |= {f"{name}@{overlap}": value for name, value in part.items()}
+        measures[f"perplexity@{overlap}"] = part[text.denominator]
+    short = {"document_tokens": window, "diagnose_state": False}
+    alone = read(work, model, text, "alone", overlap=[0], **short, **how)
+    measures["first_window_loss"] = of_evaluation(alone)["loss"]
     return measures
 
 
@@ -198,7 +216,7 @@ def layout(scale: str) -> Layout:
                 ],
             ),
         ],
-        tables=[table(scale, text) for text in texts],
+        tables=[one for text in texts for one in (table(scale, text), first_window(scale, text))],
         figures=[figure(scale, text) for text in texts],
         threats=Threats(
             internal=[
@@ -277,6 +295,30 @@ def table(scale: str, text: str) -> Table:
         ],
         rows,
         "Nats a token: recurrent minus plain, paired; below zero the state helps.",
+    )
+
+
+def first_window(scale: str, text: str) -> Table:
+    """What training did to texts of a single window, where nothing is carried."""
+    plain = named("plain", text)
+    rows = [["plain", Value("first_window_loss", plain, form="{:.4f}"), ""]]
+    if text in texts_with_stock(scale):
+        stock = named(STOCK, text)
+        rows.insert(0, ["untrained", Value("first_window_loss", stock, form="{:.4f}"), ""])
+    for overlap in SCALES[scale].overlaps:
+        arm = named("recurrent", text, overlap)
+        rows.append(
+            [
+                f"recurrent, overlap {overlap}",
+                Value("first_window_loss", arm, form="{:.4f}"),
+                Value("first_window_loss", arm, plain, "{:+.4f}"),
+            ]
+        )
+    return Table(
+        f"Texts of one window: {text}",
+        ("model", "nats a token", "above plain"),
+        rows,
+        "The first window of every document, which no state reaches.",
     )
 
 
