@@ -12,6 +12,9 @@
   the others, eight numbers to a thread, would take scattered accesses here, where no row is aligned.
 """
 
+# A type checker does not know triton's ranges for iterators.
+# pyright: reportGeneralTypeIssues=false
+
 import triton  # pyright: ignore[reportMissingImports]
 import triton.language as tl  # pyright: ignore[reportMissingImports]
 

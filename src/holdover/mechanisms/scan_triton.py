@@ -18,6 +18,9 @@ of such products and weighed at the end; what lies across chunks in one of ROWS 
 to a number of another's: the same inputs give the same gradients.
 """
 
+# A type checker does not know triton's ranges for iterators.
+# pyright: reportGeneralTypeIssues=false
+
 import triton  # pyright: ignore[reportMissingImports]
 import triton.language as tl  # pyright: ignore[reportMissingImports]
 
