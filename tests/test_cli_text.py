@@ -192,7 +192,7 @@ sys.exit(cli.main(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGTERM])
 def test_an_interrupted_reading_is_continued(number, run, place, folder, monkeypatch):
     path = place / "s"
     call = [

@@ -294,8 +294,11 @@ def at(place: int) -> slice:
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("options", [{}, {"carry": "tokens", "slots": 2}], ids=["pooled", "tokens"])
-@pytest.mark.parametrize("name", ["gpt2", "llama", "bert"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("gpt2", {}), ("llama", {"carry": "tokens", "slots": 2}), ("bert", {})],
+    ids=["gpt2-pooled", "llama-tokens", "bert-pooled"],
+)
 def test_the_step_compiles_without_graph_breaks(name, options):
     torch._dynamo.reset()
     ids, found = tokens(2, 3 * WINDOW), []

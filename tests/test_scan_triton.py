@@ -79,16 +79,16 @@ def compare(tensors, given, dilations, tolerance=1e-5, **options):
 
 
 @pytest.mark.parametrize(
-    ("dilations", "queries", "memory"),
+    ("dilations", "queries", "memory", "masked"),
     [
-        ((1, 1, 1, 1), 75, 0),
-        ((1, 2, 3, 5), 61, 50),
-        ((3, 6, 9, 12), 130, 0),
-        ((3, 6, 2, 17), 1, 40),
-        ((2, 1, 4, 1), 40, 200),
+        ((1, 1, 1, 1), 75, 0, False),
+        ((1, 1, 1, 1), 75, 0, True),
+        ((1, 2, 3, 5), 61, 50, True),
+        ((3, 6, 9, 12), 130, 0, False),
+        ((3, 6, 2, 17), 1, 40, True),
+        ((2, 1, 4, 1), 40, 200, True),
     ],
 )
-@pytest.mark.parametrize("masked", [False, True])
 def interpreted_the_mixture_and_its_gradients(dilations, queries, memory, masked):
     keys = memory + queries
     present = torch.rand(2, keys, generator=torch.Generator().manual_seed(3)) < 0.7
@@ -190,8 +190,7 @@ class Called(TorchDispatchMode):
         return [self.names.index(name) for name in names]
 
 
-@pytest.mark.parametrize("shared_by", [1, 7])
-@pytest.mark.parametrize("memory", [0, 33])
+@pytest.mark.parametrize(("shared_by", "memory"), [(1, 33), (7, 0)])
 def interpreted_the_computations_agree(shared_by, memory):
     tensors = inputs(60, 60 + memory, key_heads=7 // shared_by)
     present = torch.rand(2, 60 + memory, generator=torch.Generator().manual_seed(3)) < 0.8

@@ -5,7 +5,6 @@ had right losses and wrong gradients: a Transformer-XL trained for 5,000 steps a
 its attention (docs/training.md).
 """
 
-from contextlib import nullcontext
 from itertools import islice
 from typing import Any
 
@@ -31,12 +30,16 @@ def check_gradients(model: Any, task: Task, accelerator: Accelerator) -> None:
     getattr(stream, "close", lambda: None)()
     # Without dropout, whose places two ways of drawing would not share.
     model.eval()
+    *before, last = batches
+    carried = state_behind(model, task, before, accelerator)
     with accelerator.autocast():
-        found = gradients(model, task, batches)
+        found = gradients(model, task, last, carried)
     with model.uncompiled():
         with accelerator.autocast():
-            expected = gradients(model, task, batches)
-        exact = gradients(model, task, batches) if accelerator.mixed_precision != "no" else expected
+            expected = gradients(model, task, last, carried)
+        exact = expected
+        if accelerator.mixed_precision != "no":
+            exact = gradients(model, task, last, carried)
     model.zero_grad(set_to_none=True)
     largest = max(float(gradient.norm()) for gradient in exact.values())
     for name, gradient in exact.items():
@@ -53,17 +56,21 @@ def check_gradients(model: Any, task: Task, accelerator: Accelerator) -> None:
             )
 
 
-def gradients(model: Any, task: Task, batches: list[Any]) -> dict[str, Tensor]:
-    """Of the last batch's loss; those before it are read for their state."""
-    model.zero_grad(set_to_none=True)
+@torch.no_grad()
+def state_behind(
+    model: Any, task: Task, batches: list[Any], accelerator: Accelerator
+) -> State | None:
     carried: State | None = None
     for batch in batches:
-        last = batch is batches[-1]
-        with nullcontext() if last else torch.no_grad():
-            loss, carried = task.loss(model, batch, carried, max(batch.scored, 1))
-        carried = None if carried is None else carried.detach()
-        if last:
-            loss.backward()
+        with model.uncompiled(), accelerator.autocast():
+            _, carried = task.loss(model, batch, carried, max(batch.scored, 1))
+    return None if carried is None else carried.detach()
+
+
+def gradients(model: Any, task: Task, batch: Any, carried: State | None) -> dict[str, Tensor]:
+    model.zero_grad(set_to_none=True)
+    loss, _ = task.loss(model, batch, carried, max(batch.scored, 1))
+    loss.backward()
     # Copies: the next reading may add to the same memory.
     return {
         name: weight.grad.float().clone()
