@@ -140,6 +140,10 @@ def test_a_list_does_nothing(tmp_path, capsys):
             "no arm or run 'other': its arms are plain, with state",
         ),
         (["empty.py"], r"empty\.py defines no experiment: give it EXPERIMENT"),
+        (
+            ["broken.py"],
+            r"broken\.py cannot be read \(ModuleNotFoundError: No module named 'nowhere'\)",
+        ),
         (["nothing.py", "--together", "0"], "together=0 must be at least 1"),
         (["nothing.py", "--scale", "huge"], "huge"),
     ],
@@ -147,6 +151,7 @@ def test_a_list_does_nothing(tmp_path, capsys):
 def test_bad_requests(words, said, tmp_path, capsys):
     experiment_file(tmp_path)
     (tmp_path / "empty.py").write_text("")
+    (tmp_path / "broken.py").write_text("import nowhere")
     words = [str(tmp_path / words[0]), *words[1:], "--results", str(tmp_path / "results")]
     assert cli.main(["run", *words, "--output", str(tmp_path / "runs")]) == 2
     told = " ".join(capsys.readouterr().err.split())

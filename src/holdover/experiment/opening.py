@@ -22,6 +22,11 @@ def open_experiment(path: Path) -> tuple[str, Experiment]:
     sys.path.insert(0, str(path.parent.resolve()))
     try:
         spec.loader.exec_module(module)
+    # Whatever is wrong in a file of somebody's own.
+    except Exception as error:
+        raise ValueError(
+            f"{path} cannot be read ({type(error).__name__}: {error}): it has to run as Python alone."
+        ) from error
     finally:
         sys.path.remove(str(path.parent.resolve()))
     found = getattr(module, "EXPERIMENT", None)
