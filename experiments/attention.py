@@ -8,7 +8,6 @@ reports 5.07 bits for RSA-XL on enwik8, which is the entropy of its single chara
 arms for unequal numbers of steps.
 """
 
-import json
 import math
 import random
 import re
@@ -40,6 +39,7 @@ from holdover.experiment import (
     bounded,
     in_units,
     last_checkpoint,
+    log_of,
     of_evaluation,
 )
 from holdover.mechanisms.rem import RecurrenceEncoding, lag_weights
@@ -228,7 +228,7 @@ def measure(work: Work) -> dict[str, Any]:
     end = last_checkpoint(run)
     work.read(read_run(end / "holdover_run.json")["data"]["training"])
     record = work.evaluate(end, data=text, **settings["read"])
-    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    log = log_of(run)
     measures = {**measured(record), **trained(log)}
     curves = {"validation": validation(log)}
     if settings["train"]["shape"].get("attention") == "rsa":

@@ -8,7 +8,6 @@ are those of Informer's scripts, the heads with a recurrence those of the RSA pa
 Every test window is scored, with DLinear and the last row repeated beside.
 """
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from typing import Any
 import numpy as np
 from forecasting_numbers import HEADS, PUBLISHED, SCRIPTS, WAVES
 
-from holdover.evaluate.cost import PeakMemory
 from holdover.experiment import (
     Cell,
     Claim,
@@ -35,8 +33,9 @@ from holdover.experiment import (
     Work,
     bounded,
     in_units,
+    log_of,
+    training_memory,
 )
-from holdover.results import choose_device, write_record
 
 Place = tuple[str, int]  # data set and horizon
 
@@ -51,7 +50,6 @@ ANCHOR = ("ETTh1", 24)
 UNMEASURED = [("ETTm1", 288), ("WTH", 336)]
 # From this horizon on linear models and Informer were compared in print.
 LONG = 96
-TRAINING_MEMORY = "training_memory.json"
 
 
 @dataclass(frozen=True)
@@ -127,15 +125,10 @@ def forecast(work: Work) -> dict[str, Any]:
     settings = dict(work.settings)
     if settings["data"] == WAVES:
         settings["data"] = str(write_waves(work.folder / f"{WAVES}.csv"))
-    with PeakMemory(choose_device(work.common.get("device", "auto"))) as memory:
-        run = work.train_forecaster(**settings)
-    # A training that had ended before needs no memory now: what it needed then is kept.
-    kept = work.folder / TRAINING_MEMORY
-    if not kept.exists():
-        write_record(kept, memory.result)
+    run = work.train_forecaster(**settings)
     # A run's folder stands for its best checkpoint.
     measures = measured(work.evaluate_forecaster(run), log_of(run))
-    measures["training_memory"] = json.loads(kept.read_text())["bytes"]
+    measures["training_memory"] = training_memory(run)
     for informer in work.found.values():
         if base := informer.get("training_memory"):
             measures["memory_over_informer"] = measures["training_memory"] / base
@@ -153,10 +146,6 @@ def write_waves(path: Path, rows: int = 400) -> Path:
         lines.append(",".join([str(time).replace("T", " "), *(f"{value:.5f}" for value in row)]))
     path.write_text("\n".join(lines) + "\n")
     return path
-
-
-def log_of(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
 
 
 def measured(evaluation: Mapping[str, Any], log: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from holdover.experiment import (
     Value,
     Work,
     last_checkpoint,
+    ratio,
 )
 
 PLAIN, STATE, TOKENS = "plain", "recurrent", "memory tokens"
@@ -121,7 +122,9 @@ def measure(work: Work) -> dict[str, Any]:
     record = work.evaluate_reader(last_checkpoint(run), **asked)
     (row,) = record["rows"]
     found: dict[str, Any] = {
-        name: in_pairs(row[name], row["per_question"][name]) for name in ("f1", "em", "nll")
+        name: ratio(values, [1] * len(values), f"{len(values)} questions")
+        for name, values in row["per_question"].items()
+        if name != "id"
     }
     found |= {
         "parameters": row["parameters"],
@@ -138,13 +141,6 @@ def measure(work: Work) -> dict[str, Any]:
                 "over": f"{state['questions']} questions",
             }
     return found
-
-
-def in_pairs(measure: dict[str, Any], values: list[float]) -> dict[str, Any]:
-    """A mean over questions, kept so that readers can be compared question by question."""
-    over = f"{len(values)} questions"
-    bounds = {"value": measure["value"], "low": measure["low"], "high": measure["high"]}
-    return {**bounds, "over": over, "sums": values, "counts": [1] * len(values)}
 
 
 def folder_of(encoder: str) -> str:

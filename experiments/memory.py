@@ -19,7 +19,6 @@ from holdover.attach import RUN, open_model, read_run
 from holdover.data.encoders import encoder_of
 from holdover.data.options import TextOptions
 from holdover.data.splits import read_text
-from holdover.evaluate.intervals import Resampled
 from holdover.evaluate.score import score
 from holdover.experiment import (
     Claim,
@@ -34,6 +33,7 @@ from holdover.experiment import (
     Value,
     Work,
     last_checkpoint,
+    ratio,
 )
 from holdover.results import choose_device
 from holdover.settings import build
@@ -142,8 +142,8 @@ def measure(work: Work) -> dict[str, Any]:
     model = last_checkpoint(run)
     work.read(read_run(model / RUN)["data"]["training"])
     if settings["task"] == "majority":
-        found, by_length = answers(work, model, "majority")
-        return {"right": overall(*found), "curves": {"by windows": by_length}}
+        (right, _, document), by_length = answers(work, model, "majority")
+        return {"right": overall(right, document), "curves": {"by windows": by_length}}
     measures: dict[str, Any] = {}
     curve: list[list[float]] = []
     for asked in TESTED[settings["scale"]]:
@@ -153,7 +153,7 @@ def measure(work: Work) -> dict[str, Any]:
         for at in shown_distances(settings["scale"]):
             if (distance == at).any() and f"right@{at}" not in measures:
                 kept = distance == at
-                measures[f"right@{at}"] = overall(right[kept], distance[kept], document[kept])
+                measures[f"right@{at}"] = overall(right[kept], document[kept])
     return {**measures, "curves": {"by distance": thinned(curve)}}
 
 
@@ -178,12 +178,11 @@ def answers(
     return (right, distance, document), curve
 
 
-def overall(right: np.ndarray, distance: np.ndarray, document: np.ndarray) -> dict[str, Any]:
-    """The mean probability of the right answer, with its interval over documents."""
+def overall(right: np.ndarray, document: np.ndarray) -> dict[str, Any]:
+    """The mean probability of the right answer, with its interval over texts."""
     units = np.unique(document, return_inverse=True)[1]
-    sums, counts = np.bincount(units, right), np.bincount(units).astype(float)
-    value, low, high = Resampled(np.arange(len(sums))).interval(sums, counts, lambda mean: mean)
-    return {"value": value, "low": low, "high": high, "over": f"{len(sums)} texts"}
+    sums, counts = np.bincount(units, right), np.bincount(units)
+    return ratio(sums, counts, f"{len(sums)} texts")
 
 
 def thinned(curve: list[list[float]]) -> list[list[float]]:

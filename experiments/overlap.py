@@ -8,7 +8,6 @@
 * recurrent: one model for each overlap, read at its own.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from holdover.experiment import (
     Threats,
     Value,
     Work,
+    log_of,
     of_evaluation,
 )
 
@@ -139,8 +139,7 @@ def try_rate(work: Work) -> dict[str, Any]:
 
 
 def best_validation(run: Path) -> float:
-    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    return min(line["valid_loss"] for line in lines if "valid_loss" in line)
+    return min(line["valid_loss"] for line in log_of(run) if "valid_loss" in line)
 
 
 def measure(work: Work) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from holdover.attach import model_folder, open_model
 from holdover.data.encoders import encoder_of
 from holdover.data.options import TextOptions
 from holdover.data.splits import read_text
-from holdover.evaluate.intervals import Resampled
 from holdover.experiment import (
     Claim,
     Expectation,
@@ -33,6 +32,7 @@ from holdover.experiment import (
     Threats,
     Value,
     Work,
+    ratio,
 )
 from holdover.results import choose_device
 from holdover.settings import build
@@ -97,11 +97,12 @@ def measure(work: Work) -> dict[str, Any]:
     apart = divergence(topics.of(contexts), topics.of(texts))
     (work.folder / FILE).write_text(json.dumps({"divergence": apart.tolist()}))
     books = np.unique([book for _, book in places], return_inverse=True)[1].tolist()
-    found: dict[str, Any] = {"divergence": by_group(apart, np.ones(len(apart)), books)}
+    divergences = over_books(np.bincount(books, apart).tolist(), np.bincount(books).tolist())
+    found: dict[str, Any] = {"divergence": divergences}
     for rate, parts in rates(contexts, texts, books).items():
-        told = as_measure(np.array(parts["sums"]), np.array(parts["counts"]))
-        if told is not None:
-            found[rate] = told
+        # Few texts may leave nothing to tell.
+        if sum(parts["counts"]):
+            found[rate] = over_books(parts["sums"], parts["counts"])
     if arm != PLAIN:
         (folder,) = work.others.values()
         plain = np.array(json.loads((folder / FILE).read_text())["divergence"])
@@ -163,21 +164,8 @@ def write(work: Work, name: str, ids: torch.Tensor, chosen: Scale, arm: str) -> 
     return torch.cat(parts)
 
 
-def by_group(values: np.ndarray, counts: np.ndarray, groups: Sequence[int]) -> dict[str, Any]:
-    found = as_measure(np.bincount(groups, values), np.bincount(groups, counts))
-    assert found is not None
-    return found
-
-
-def as_measure(sums: np.ndarray, counts: np.ndarray) -> dict[str, Any] | None:
-    """A ratio with its interval over books; nothing where it could never be told."""
-    if not counts.sum():
-        return None
-    value, low, high = Resampled(np.arange(len(sums))).interval(sums, counts, lambda ratio: ratio)
-    told = int(counts.sum())
-    over = f"{len(sums)} books, {told} contexts"
-    units = {"sums": sums.tolist(), "counts": counts.tolist()}
-    return {"value": value, "low": low, "high": high, "over": over, **units}
+def over_books(sums: Sequence[float], counts: Sequence[float]) -> dict[str, Any]:
+    return ratio(sums, counts, f"{len(sums)} books, {int(sum(counts))} contexts")
 
 
 def sign_test(ours: np.ndarray, plain: np.ndarray) -> dict[str, Any]:

@@ -7,7 +7,6 @@ window recurrence, XLNet also with its own memory, and Transformer-XL's and the 
 beside them: the same bytes in the same order, on enwik8 and on books.
 """
 
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from holdover.attach import RUN, read_run
-from holdover.evaluate.cost import PeakMemory
 from holdover.experiment import (
     Claim,
     Expectation,
@@ -29,9 +27,10 @@ from holdover.experiment import (
     Value,
     Work,
     last_checkpoint,
+    log_of,
     of_evaluation,
+    training_memory,
 )
-from holdover.results import choose_device
 
 
 @dataclass(frozen=True)
@@ -156,20 +155,19 @@ def shape_of(model: str, scale: Scale) -> dict[str, Any]:
 
 def measure(work: Work) -> dict[str, Any]:
     settings = work.settings
-    with PeakMemory(choose_device(work.common.get("device", "auto"))) as memory:
-        run = work.train(
-            data=settings["data"],
-            **settings["model"],
-            **settings["train"],
-            recurrence=settings["recurrence"],
-        )
+    run = work.train(
+        data=settings["data"],
+        **settings["model"],
+        **settings["train"],
+        recurrence=settings["recurrence"],
+    )
     model = last_checkpoint(run)
     work.read(read_run(model / RUN)["data"]["training"])
     record = work.evaluate(model, data=settings["data"], **settings["read"])
     measures = of_evaluation(record)
     measures["parameters"] = record["model"]["parameters"]["all"]
     measures |= speed_of(run)
-    measures["training_memory"] = memory.result["bytes"]
+    measures["training_memory"] = training_memory(run)
     for base in work.found.values():
         measures |= against(measures, base)
     by_position = record["rows"][0]["loss_by_position"]
@@ -186,8 +184,7 @@ def measure(work: Work) -> dict[str, Any]:
 
 
 def speed_of(run: Path) -> dict[str, float]:
-    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    speeds = [line["tokens_per_second"] for line in lines if line.get("tokens_per_second")]
+    speeds = [line["tokens_per_second"] for line in log_of(run) if line.get("tokens_per_second")]
     return {"training_speed": statistics.median(speeds)}
 
 
@@ -201,9 +198,10 @@ def against(ours: dict[str, Any], base: dict[str, Any]) -> dict[str, float]:
 
 
 def validations(run: Path) -> list[list[float]]:
-    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     return [
-        [line["tokens"], round(line["valid_loss"], 4)] for line in lines if "valid_loss" in line
+        [line["tokens"], round(line["valid_loss"], 4)]
+        for line in log_of(run)
+        if "valid_loss" in line
     ]
 
 

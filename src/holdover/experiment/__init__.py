@@ -16,11 +16,11 @@ from .definition import (
     Value,
 )
 from .estimates import Estimate, estimate, outcome, verdict
-from .measures import bounded, in_units, of_evaluation
+from .measures import bounded, in_units, of_evaluation, ratio
 from .options import RunOptions
 from .records import Records, read_records
 from .runner import run_experiment
-from .work import Work, last_checkpoint
+from .work import Work, last_checkpoint, log_of, training_memory
 
 __all__ = [
     "SCALES",
@@ -44,9 +44,12 @@ __all__ = [
     "estimate",
     "in_units",
     "last_checkpoint",
+    "log_of",
     "of_evaluation",
     "outcome",
+    "ratio",
     "read_records",
     "run_experiment",
+    "training_memory",
     "verdict",
 ]

@@ -111,9 +111,6 @@ def outcome(expectation: Expectation, records: Records) -> str:
     return "holds" if below else "fails" if above else "open"
 
 
-VERDICTS = ("reproduced", "partly reproduced", "not reproduced", "undecided", "not measured")
-
-
 def verdict(outcomes: Sequence[str]) -> str:
     """Of a claim, by its expectations."""
     known = [outcome for outcome in outcomes if outcome != "missing"]

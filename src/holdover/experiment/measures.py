@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ..evaluate.intervals import Resampled
+
 MOST_UNITS = 300
 
 
@@ -50,6 +52,13 @@ def of_evaluation(record: Mapping[str, Any], row: int = 0) -> dict[str, Any]:
 def bounded(value: float, interval: Any, over: str) -> dict[str, Any]:
     low, high = interval or (None, None)
     return {"value": value, "low": low, "high": high, "over": over}
+
+
+def ratio(sums: Sequence[float], counts: Sequence[float], over: str) -> dict[str, Any]:
+    """What was counted over how often it could be, its interval over units, and these for pairs."""
+    above, below = np.asarray(sums, float), np.asarray(counts, float)
+    value, *interval = Resampled(np.arange(len(above))).interval(above, below, lambda mean: mean)
+    return {**bounded(value, interval, over), **in_units(above.tolist(), below.tolist())}
 
 
 def in_units(sums: Sequence[float], counts: Sequence[float]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from ..attach import numbered
 from ..evaluate import EvalOptions, evaluate
+from ..evaluate.cost import PeakMemory
 from ..forecast import (
     ForecastEvalOptions,
     ForecastOptions,
@@ -16,9 +17,14 @@ from ..forecast import (
     train_forecaster,
 )
 from ..qa import QAEvalOptions, QAOptions, evaluate_reader, train_reader
+from ..results import choose_device, write_record
 from ..settings import build, settings_of
 from ..train import TrainOptions, train
-from ..train.log import LOG
+from ..train.log import LOG, read_log
+from .records import read_json
+
+# In the folder of a training that came to its end: what it needed.
+FINISHED = "finished.json"
 
 
 @dataclass
@@ -65,12 +71,13 @@ class Work:
         self, verb: Callable[..., Any], options: type, name: str, settings: dict[str, Any]
     ) -> Path:
         output = self.folder / name
-        finished = output / "finished"
-        if not finished.exists():
+        if not (output / FINISHED).exists():
             given = {**self._common(options), "seed": self.seed, **settings, "output": output}
             resume = (output / LOG).exists() and bool(numbered(output))
-            verb(build(options, given), resume=resume, console=self.console)
-            finished.touch()
+            device = choose_device(self.common.get("device", "auto"))
+            with PeakMemory(device) as memory:
+                verb(build(options, given), resume=resume, console=self.console)
+            write_record(output / FINISHED, {"peak_memory": memory.result})
         return output
 
     def _evaluated(
@@ -103,6 +110,16 @@ class Work:
         }
         if kept not in self.texts:
             self.texts.append(kept)
+
+
+def training_memory(run: Path) -> int:
+    """Bytes at the peak of a training, also where it ended in an attempt before this one."""
+    return read_json(run / FINISHED)["peak_memory"]["bytes"]
+
+
+def log_of(run: Path) -> list[dict[str, Any]]:
+    """Lines of a training's log: steps and validations."""
+    return read_log(run / LOG)
 
 
 def last_checkpoint(run: Path) -> Path:
