@@ -1,6 +1,6 @@
 """Does recurrence inside attention help? Bits per character of XL, RSA-XL, BRT and RSA-BRT.
 
-    holdover run experiments/attention.py --scale real --together 5     14 layers, 6,000 steps, an H200
+    holdover run experiments/attention.py --scale real --together 5     14 layers, 4,000 steps, an H200
     holdover run experiments/attention.py --scale small                 6 layers, parts of the text
 
 All arms read the same text in the same order for the same number of steps. A published reproduction
@@ -70,8 +70,8 @@ COMMON = {
     "patience": None,
     "keep": 1,
     "save_every": 5000,
-    "validate_every": 25_000_000,
-    "validation_tokens": 500_000,
+    "validate_every": 10_000_000,
+    "validation_tokens": 300_000,
     "log_every": 200,
 }
 ON_A_GPU = {"bf16": True, "compile": True}
@@ -133,11 +133,11 @@ SCALES = {
     ),
     "small": Scale(
         SMALL,
-        {**ON_A_GPU, "max_steps": 5000},
+        {**ON_A_GPU, "max_steps": 3000},
         {"enwik8-204": ("xl", "rsa-xl")},
         shares=(0.1, 0.3, 1.0),
     ),
-    "real": Scale(LARGE, {**ON_A_GPU, "max_steps": 6000}, WHOLE),
+    "real": Scale(LARGE, {**ON_A_GPU, "max_steps": 4000}, WHOLE),
     "paper": Scale(LARGE, {**ON_A_GPU, "max_steps": 400_000}, WHOLE),
 }
 

@@ -102,6 +102,7 @@ def settings_of(place: Place, arm: str, order: str) -> dict[str, Any]:
         "model": arm.removeprefix("rsa-"),
         "keep": 1,
         "log_every": 200,
+        "tf32": True,
     }
     label_len = script.pop("label_len")
     toy = name == WAVES

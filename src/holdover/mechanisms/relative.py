@@ -104,7 +104,12 @@ class _PositionBias(torch.autograd.Function):
         bias = _shifted(product, length, hidden.shape[-1])
         if length % ALIGNED:
             bias = bias.contiguous()
-        return bias.transpose(0, 1).masked_fill_(hidden, -torch.inf)
+        bias = bias.transpose(0, 1)
+        # In place, but not for a compiler: that of torch 2.11 loses the gradient of a Function which
+        # writes into a view of its own, on any device, and no loss shows it.
+        if torch.compiler.is_compiling():
+            return bias.masked_fill(hidden, -torch.inf)
+        return bias.masked_fill_(hidden, -torch.inf)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:

@@ -1,12 +1,9 @@
 """Softmax over scores by content and by distance, by a kernel of our own where one fits.
 
-* On a GPU, if it is asked for (kernels.py), the kernel of relative_triton.py reads the product with
-  the distances in its place: no bias is written, masked or shifted. To the compiler it is one
-  operation that it does not look into.
+* On a GPU (kernels.py) the kernel of relative_triton.py reads the product with the distances in its
+  place: no bias is written, masked or shifted. To the compiler it is one operation that it does not
+  look into.
 * Elsewhere the scores by distance are a bias of torch's fused attention.
-* That attention is not to be compiled for a GPU when its bias has a gradient: with torch 2.11 on an
-  H200 the gradients were wrong (docs/training.md). There the formula is written out, in operations
-  that compilers have right: matrices, softmax, product.
 """
 
 from dataclasses import dataclass
@@ -19,8 +16,6 @@ from .kernels import DEVICES, HAS_TRITON, is_capable
 from .relative import plain_bias, position_bias, position_product
 from .relative_ops import relative_attention
 
-# Where torch's attention with a bias must not be compiled: see above.
-MISCOMPILED_ON = ("cuda",)
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 WIDTHS = (16, 32, 64, 128)
 # A tile of fewer is mostly empty: the single tokens of a text that is being written.
@@ -46,7 +41,9 @@ class PositionScores:
         return position_product(self.query, self.positions[1:])
 
 
-@dataclass(frozen=True)
+# Compared by nobody: a comparison, and with it a hash, of tensors means nothing (and compilers ask for
+# the hash of an object before its fields are there: torch 2.11).
+@dataclass(frozen=True, eq=False)
 class RelativeSoftmax:
     """softmax(q k / sqrt(d) + scores) v. `dropout` falls whenever it is not 0."""
 
@@ -59,8 +56,6 @@ class RelativeSoftmax:
         if self.dropout == 0 and kernel_fits(query, key, value, scores.query, scores.positions):
             span = key.shape[2] if scores.span is None else scores.span
             return relative_attention(query, key, value, scores.product(), scores.unseen, span)[0]
-        if query.device.type in MISCOMPILED_ON and torch.compiler.is_compiling():
-            return self.weights(query, key).to(value.dtype) @ value
         return scaled_dot_product_attention(
             query, key, value, attn_mask=scores.bias(), dropout_p=self.dropout
         )

@@ -27,6 +27,9 @@ from ..mechanisms.rsa import RSA, SoftmaxAttention
 from ..mechanisms.scan import scan
 from .informer_config import InformerConfig
 
+# Queries that are measured at once.
+BLOCK_ON_A_GPU = 256
+
 
 def how_many(factor: int, length: int) -> int:
     """min(c ceil(ln L), L): of queries that attend, of keys that are sampled."""
@@ -45,12 +48,13 @@ def select_queries(query: Tensor, key: Tensor, sample: Tensor, count: int) -> Te
     """[B, H, count] the queries with the largest measure (2), in no order; sample [T, U] of keys.
 
     A choice has no gradient. A block of queries is multiplied with all keys and then sampled, which
-    takes no more memory than the scores of those that attend, and less time than gathering U keys for
-    each query (on a CPU a tenth of it at 96 steps, a quarter at 336, half at 720). For thousands of
-    steps gathering would be faster.
+    takes little memory (on a CPU no more than the scores of those that attend), and less time than
+    gathering U keys for each query (on a CPU a tenth of it at 96 steps, a quarter at 336, half at 720).
+    For thousands of steps gathering would be faster.
     """
     measures = []
-    block = sample.shape[1]
+    # A GPU would be idle between so many small products.
+    block = max(sample.shape[1], BLOCK_ON_A_GPU if query.is_cuda else 0)
     for some, drawn in zip(query.split(block, 2), sample.split(block), strict=True):
         scores = some @ key.transpose(2, 3)
         scores = scores.gather(3, drawn.expand(*scores.shape[:2], -1, -1))

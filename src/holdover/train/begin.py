@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from rich.console import Console
@@ -36,6 +37,7 @@ def start_engine(options: LoopOptions) -> Accelerator:
     # A second run in one process may want another precision or device.
     AcceleratorState._reset_state(reset_partial_state=True)
     choose_device(options.device)
+    torch.set_float32_matmul_precision("high" if options.tf32 else "highest")
     accelerator = Accelerator(
         mixed_precision="bf16" if options.bf16 else "no",
         cpu=options.device == "cpu",

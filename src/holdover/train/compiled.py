@@ -1,7 +1,7 @@
 """A compiled step trains once its gradients are those of the step as it was written.
 
-A compiler's error need not show in the loss. On an H200 (torch 2.11) attention with a bias, compiled,
-had right losses and wrong gradients: a Transformer-XL trained for 5,000 steps and never learnt to use
+A compiler's error need not show in the loss. With torch 2.11 a bias that was masked in place, compiled,
+had no gradient, and the loss was right: a Transformer-XL trained for 5,000 steps and never learnt to use
 its attention (docs/training.md).
 """
 

@@ -26,6 +26,9 @@ class ForecastOptions(LoopOptions, SeriesOptions):
     """Windows of a batch."""
     order: Literal["shuffled", "sequential"] = "shuffled"
     """Order of the training windows: another one in every epoch, or as they stand."""
+    replay: bool = True
+    """On a GPU, in float32: record the first step's kernels and replay them (a CUDA graph), which
+    spares Python from starting each of hundreds."""
     output: Path = Path("runs/forecast")
     """Folder of the run: checkpoints, log.jsonl, settings."""
     learning_rate: float = 1e-4

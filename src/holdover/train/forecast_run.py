@@ -60,6 +60,7 @@ def _train(
         save_forecaster(folder, model, prepared.recipe)
 
     task = Forecasting(prepared, options, accelerator.device)
+    task.record(model)
     loop = build_loop(options, model, task, prepared.about, save, accelerator, console, "rows")
     continue_loop(loop, checkpoint, resume, console)
     return run_to_end(loop, console)

@@ -11,6 +11,10 @@ from ..evaluate.forecasts import score_forecasts
 from ..series import ForecastBatch, Prepared
 from ..state import State
 from .forecast_options import ForecastOptions
+from .replay import Forecast, record
+
+# Windows of a validation's batch on a GPU, which few would leave idle; forecasts do not depend on it.
+VALIDATED_AT_ONCE = 256
 
 
 class Forecasting:
@@ -18,6 +22,17 @@ class Forecasting:
 
     def __init__(self, prepared: Prepared, options: ForecastOptions, device: torch.device) -> None:
         self.prepared, self.options, self.device = prepared, options, device
+        self.replayed: Forecast | None = None
+
+    def record(self, model: Any) -> None:
+        """Record the step, where it can be replayed; before any batch is prefetched, since no other
+        thread may ask the driver for memory meanwhile."""
+        options = self.options
+        # Gradients of several batches would be added up in memory that a replay writes over.
+        can_replay = not options.bf16 and options.accumulate == 1 and self.device.type == "cuda"
+        if options.replay and can_replay:
+            batch = next(iter(self.prepared.train.batches(options.rows))).to(self.device)
+            self.replayed = record(model, batch)
 
     def batches(self, epoch: int, start: int) -> Iterator[ForecastBatch]:
         options, windows = self.options, self.prepared.train
@@ -37,15 +52,22 @@ class Forecasting:
     def loss(
         self, model: Any, batch: ForecastBatch, carried: State | None, count: int
     ) -> tuple[Tensor, State | None]:
-        forecast = model.forecast(batch.values, batch.marks, batch.future_marks)
+        forecast = self._forecast_of(model, batch)(batch.values, batch.marks, batch.future_marks)
         return (forecast.float() - batch.future).square().sum() / count, None
 
+    def _forecast_of(self, model: Any, batch: ForecastBatch) -> Forecast:
+        # An epoch's last batch may be smaller than what was recorded.
+        if self.replayed is None or len(batch.values) != self.options.rows:
+            return model.forecast
+        return self.replayed
+
     def validate(self, model: Any) -> dict[str, float]:
+        rows = self.options.rows
         found = score_forecasts(
             model,
             self.prepared.valid,
             self.prepared.recipe,
-            rows=self.options.rows,
+            rows=max(rows, VALIDATED_AT_ONCE) if self.device.type == "cuda" else rows,
             device=self.device,
         )["scaled"]
         return {"loss": found["mse"], "mae": found["mae"]}

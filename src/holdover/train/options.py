@@ -21,7 +21,7 @@ ALIASES = {
 # that), what it shows and keeps, where this machine has its files.
 CHANGEABLE = frozenset(
     {"epochs", "max_steps", "max_tokens", "max_time", "patience", "save_every", "keep", "log_every"}
-    | {"report_to", "output", "data_dir", "cache_dir", "check_compiled"}
+    | {"report_to", "output", "data_dir", "cache_dir", "check_compiled", "replay"}
 )
 
 
@@ -76,6 +76,9 @@ class LoopOptions:
     """Checkpoints that are kept beside the best."""
     bf16: bool = False
     """Mixed precision: bfloat16 products, float32 weights."""
+    tf32: bool = False
+    """On a GPU: products of float32 with 10 bits behind the point (TensorFloat-32), several times as
+    fast."""
     compile: bool = False
     """Compile the step; worth it for runs of more than a few minutes on a GPU."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
