@@ -133,7 +133,7 @@ SCALES = {
     ),
     "small": Scale(
         SMALL,
-        {**ON_A_GPU, "max_steps": 3000},
+        {**ON_A_GPU, "max_steps": 2000},
         {"enwik8-204": ("xl", "rsa-xl")},
         shares=(0.1, 0.3, 1.0),
     ),
