@@ -7,7 +7,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
@@ -25,21 +24,16 @@ from .demo import DemoOptions
 from .demo import run as demo
 from .evaluate import EvalOptions, evaluate
 from .plot import compare, plot
-from .settings import add_flags, add_resume, build, check_flags, given_settings
+from .settings import add_flags, add_resume, build, given_settings, parse_words
 from .train import LoopOptions, TrainOptions, train
-from .train.begin import read_about
+from .train.begin import settings_before
 from .train.options import ALIASES as TRAIN_ALIASES
 from .train.options import for_plain_twin
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    options, unknown = _parser().parse_known_args(argv)
     try:
-        if hasattr(options, "overrides"):
-            # argparse takes words once: those behind a second row of flags are left over.
-            options.overrides += [word for word in unknown if not word.startswith("-")]
-            unknown = [word for word in unknown if word.startswith("-")]
-        check_flags(options.verb, unknown)
+        options = parse_words(_parser(), sys.argv[1:] if argv is None else argv)
         options.run(options)
     except KeyboardInterrupt:
         print("holdover: interrupted.", file=sys.stderr)
@@ -88,19 +82,25 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     add_resume(verb)
     add_flags(verb, TrainOptions, TRAIN_ALIASES)
-    verb.set_defaults(run=run_train, verb=verb)
+    verb.set_defaults(run=run_train, asked=lambda parsed: train_options(parsed)[0], verb=verb)
 
 
 def run_train(parsed: argparse.Namespace) -> None:
+    options, resume = train_options(parsed)
+    train(options, resume=resume)
+
+
+def train_options(parsed: argparse.Namespace) -> tuple[TrainOptions, bool]:
+    """And whether a run is continued."""
     given = given_settings(TrainOptions, parsed, TRAIN_ALIASES)
-    before: dict[str, Any] = {}
-    if parsed.resume:
-        # A run knows its settings: only what is to change needs saying again.
-        before = read_about(given.get("output", LoopOptions.output))["options"]
-    elif own := recurrence_of(given.get("model", "")):
+    output = given.get("output", LoopOptions.output)
+    # A run knows its settings: only what is to change needs saying again.
+    before = settings_before(output, parsed.resume, parsed.resume_if_begun)
+    resume = before is not None
+    if not resume and (own := recurrence_of(given.get("model", ""))):
         # A model that has a recurrence keeps its settings, where no others are asked for.
         before = {"recurrence": own} if own["carry"] != "none" or own.get("rsa") else {}
-    train(build(TrainOptions, before, for_plain_twin(given)), resume=parsed.resume)
+    return build(TrainOptions, before or {}, for_plain_twin(given)), resume
 
 
 def _add_eval(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -112,11 +112,13 @@ def _add_eval(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         allow_abbrev=False,
     )
     add_flags(verb, EvalOptions)
-    verb.set_defaults(run=run_eval, verb=verb)
+    verb.set_defaults(
+        run=lambda parsed: evaluate(eval_options(parsed)), asked=eval_options, verb=verb
+    )
 
 
-def run_eval(parsed: argparse.Namespace) -> None:
-    evaluate(build(EvalOptions, given_settings(EvalOptions, parsed)))
+def eval_options(parsed: argparse.Namespace) -> EvalOptions:
+    return build(EvalOptions, given_settings(EvalOptions, parsed))
 
 
 def _add_plot(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

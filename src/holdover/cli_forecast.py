@@ -2,7 +2,7 @@
 
 import argparse
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from .forecast import (
     ForecastEvalOptions,
@@ -15,7 +15,7 @@ from .forecast import (
 )
 from .series import TableOptions
 from .settings import add_flags, add_resume, build, given_settings
-from .train.begin import read_about
+from .train.begin import settings_before
 from .train.forecast_options import ALIASES
 
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -42,16 +42,21 @@ def _add_train(actions: Verbs) -> None:
     )
     add_resume(verb)
     add_flags(verb, ForecastOptions, ALIASES)
-    verb.set_defaults(run=run_train, verb=verb)
+    verb.set_defaults(run=run_train, asked=lambda parsed: train_options(parsed)[0], verb=verb)
 
 
 def run_train(parsed: argparse.Namespace) -> None:
+    options, resume = train_options(parsed)
+    train_forecaster(options, resume=resume)
+
+
+def train_options(parsed: argparse.Namespace) -> tuple[ForecastOptions, bool]:
+    """And whether a run is continued."""
     given = given_settings(ForecastOptions, parsed, ALIASES)
-    before: dict[str, Any] = {}
-    if parsed.resume:
-        # A run knows its settings: only what is to change needs saying again.
-        before = read_about(given.get("output", ForecastOptions.output))["options"]
-    train_forecaster(build(ForecastOptions, before, given), resume=parsed.resume)
+    output = given.get("output", ForecastOptions.output)
+    # A run knows its settings: only what is to change needs saying again.
+    before = settings_before(output, parsed.resume, parsed.resume_if_begun)
+    return build(ForecastOptions, before or {}, given), before is not None
 
 
 def _add_eval(actions: Verbs) -> None:
@@ -64,11 +69,12 @@ def _add_eval(actions: Verbs) -> None:
     )
     add_flags(verb, ForecastEvalOptions)
     verb.set_defaults(
-        run=lambda parsed: evaluate_forecaster(
-            build(ForecastEvalOptions, given_settings(ForecastEvalOptions, parsed))
-        ),
-        verb=verb,
+        run=lambda parsed: evaluate_forecaster(eval_options(parsed)), asked=eval_options, verb=verb
     )
+
+
+def eval_options(parsed: argparse.Namespace) -> ForecastEvalOptions:
+    return build(ForecastEvalOptions, given_settings(ForecastEvalOptions, parsed))
 
 
 def _add_predict(actions: Verbs) -> None:

@@ -1,7 +1,7 @@
 """The verb qa: train a reader of long contexts, score it, ask it something."""
 
 import argparse
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from .qa import (
     AskOptions,
@@ -12,7 +12,7 @@ from .qa import (
     train_reader,
 )
 from .settings import add_flags, add_resume, build, given_settings
-from .train.begin import read_about
+from .train.begin import settings_before
 from .train.options import ALIASES, for_plain_twin
 
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -37,16 +37,21 @@ def _add_train(actions: Verbs) -> None:
     )
     add_resume(verb)
     add_flags(verb, QAOptions, ALIASES)
-    verb.set_defaults(run=run_train, verb=verb)
+    verb.set_defaults(run=run_train, asked=lambda parsed: train_options(parsed)[0], verb=verb)
 
 
 def run_train(parsed: argparse.Namespace) -> None:
+    options, resume = train_options(parsed)
+    train_reader(options, resume=resume)
+
+
+def train_options(parsed: argparse.Namespace) -> tuple[QAOptions, bool]:
+    """And whether a run is continued."""
     given = given_settings(QAOptions, parsed, ALIASES)
-    before: dict[str, Any] = {}
-    if parsed.resume:
-        # A run knows its settings: only what is to change needs saying again.
-        before = read_about(given.get("output", QAOptions.output))["options"]
-    train_reader(build(QAOptions, before, for_plain_twin(given)), resume=parsed.resume)
+    output = given.get("output", QAOptions.output)
+    # A run knows its settings: only what is to change needs saying again.
+    before = settings_before(output, parsed.resume, parsed.resume_if_begun)
+    return build(QAOptions, before or {}, for_plain_twin(given)), before is not None
 
 
 def _add_eval(actions: Verbs) -> None:
@@ -59,11 +64,12 @@ def _add_eval(actions: Verbs) -> None:
     )
     add_flags(verb, QAEvalOptions)
     verb.set_defaults(
-        run=lambda parsed: evaluate_reader(
-            build(QAEvalOptions, given_settings(QAEvalOptions, parsed))
-        ),
-        verb=verb,
+        run=lambda parsed: evaluate_reader(eval_options(parsed)), asked=eval_options, verb=verb
     )
+
+
+def eval_options(parsed: argparse.Namespace) -> QAEvalOptions:
+    return build(QAEvalOptions, given_settings(QAEvalOptions, parsed))
 
 
 def _add_ask(actions: Verbs) -> None:

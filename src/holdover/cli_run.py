@@ -26,11 +26,15 @@ def _add_run(verbs: Verbs) -> None:
     )
     verb.add_argument("experiment", type=Path, metavar="FILE", help="as in experiments/overlap.py")
     add_flags(verb, RunOptions)
-    verb.set_defaults(run=_run, verb=verb)
+    verb.set_defaults(run=_run, asked=run_options, verb=verb)
 
 
 def _run(parsed: argparse.Namespace) -> None:
-    run_experiment(parsed.experiment, build(RunOptions, given_settings(RunOptions, parsed)))
+    run_experiment(parsed.experiment, run_options(parsed))
+
+
+def run_options(parsed: argparse.Namespace) -> RunOptions:
+    return build(RunOptions, given_settings(RunOptions, parsed))
 
 
 def _add_report(verbs: Verbs) -> None:

@@ -108,12 +108,28 @@ def check_flags(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> None
     raise ValueError(f"{flag} is not a flag of {parser.prog}; {hint}")
 
 
+def parse_words(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    """What a command line asks for; flags that its verb does not have are refused."""
+    parsed, unknown = parser.parse_known_args(words)
+    if hasattr(parsed, "overrides"):
+        # argparse takes words once: those behind a second row of flags are left over.
+        parsed.overrides += [word for word in unknown if not word.startswith("-")]
+        unknown = [word for word in unknown if word.startswith("-")]
+    check_flags(parsed.verb, unknown)
+    return parsed
+
+
 def add_resume(parser: argparse.ArgumentParser) -> None:
-    """The flag of every verb that trains."""
+    """The flags of every verb that trains."""
     parser.add_argument(
         "--resume",
         action="store_true",
         help="continue the run in --output where it stopped, with its settings",
+    )
+    parser.add_argument(
+        "--resume-if-begun",
+        action="store_true",
+        help="as --resume where --output holds a run, and begin one where it does not",
     )
 
 

@@ -20,6 +20,7 @@ from ..qa import QAEvalOptions, QAOptions, evaluate_reader, train_reader
 from ..results import choose_device, write_record
 from ..settings import build, settings_of
 from ..train import TrainOptions, train
+from ..train.begin import begun
 from ..train.log import LOG, read_log
 from .records import read_json
 
@@ -73,7 +74,7 @@ class Work:
         output = self.folder / name
         if not (output / FINISHED).exists():
             given = {**self._common(options), "seed": self.seed, **settings, "output": output}
-            resume = (output / LOG).exists() and bool(numbered(output))
+            resume = begun(output)
             device = choose_device(self.common.get("device", "auto"))
             with PeakMemory(device) as memory:
                 verb(build(options, given), resume=resume, console=self.console)

@@ -59,12 +59,24 @@ def prepare_folder(options: LoopOptions, resume: bool) -> Path | None:
     if resume:
         check_same_run(read_about(folder)["options"], options)
         return found[-1] if found else None
-    if found or (folder / LOG).exists():
+    if begun(folder):
         raise ValueError(
             f"{folder} holds a run already: continue it with --resume, or give another --output."
         )
     # What a run that was killed before its first line wrote about itself.
     (folder / RUN).unlink(missing_ok=True)
+    return None
+
+
+def begun(folder: Path) -> bool:
+    """Whether a folder holds a run, however far it came."""
+    return bool(numbered(folder)) or (folder / LOG).exists()
+
+
+def settings_before(folder: Path, resume: bool, if_begun: bool) -> dict[str, Any] | None:
+    """Those of the run that is to be continued in a folder; none where a run begins."""
+    if resume or (if_begun and begun(folder)):
+        return read_about(folder)["options"]
     return None
 
 

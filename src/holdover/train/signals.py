@@ -17,7 +17,9 @@ class Signals:
     def __enter__(self) -> "Signals":
         # Only the main thread is told of signals.
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in WANTED}
+            # What this process was started to ignore, as under nohup, stays ignored.
+            wanted = [n for n in WANTED if signal.getsignal(n) is not signal.SIG_IGN]
+            self._before = {number: signal.signal(number, self._note) for number in wanted}
         return self
 
     def __exit__(self, *raised: Any) -> None:
