@@ -19,7 +19,7 @@ from .estimates import Estimate, estimate, outcome, verdict
 from .measures import bounded, in_units, of_evaluation, ratio
 from .options import RunOptions
 from .records import Records, read_records
-from .runner import run_experiment
+from .runner import plan_runs, run_experiment
 from .work import Work, last_checkpoint, log_of, training_memory
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "log_of",
     "of_evaluation",
     "outcome",
+    "plan_runs",
     "ratio",
     "read_records",
     "run_experiment",

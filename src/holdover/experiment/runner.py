@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from rich.console import Console
 
 from ..evaluate.cost import PeakMemory
 from ..results import choose_device, make_folder, provenance, write_record
-from .definition import Run
+from .definition import Experiment, Run
 from .layout_file import LAYOUT, to_json
 from .opening import open_experiment
 from .options import RunOptions
@@ -31,9 +32,26 @@ PATIENCE = 0.2
 SPENT = "seconds.json"
 
 
-def run_experiment(path: Path, options: RunOptions, console: Console | None = None) -> Records:
-    """Make the records that are missing; returns all there are."""
-    console = console or Console(highlight=False)
+@dataclass(frozen=True)
+class Plan:
+    """What of an experiment is asked for, and what of that has no record."""
+
+    name: str
+    experiment: Experiment
+    seeds: Sequence[int]
+    folder: Path
+    """Of the records."""
+    prints: Mapping[str, str]
+    chosen: Sequence[Run]
+    todo: Sequence[Run]
+    before: Records
+
+    def __str__(self) -> str:
+        recorded = len(self.chosen) - len(self.todo)
+        return f"{len(self.chosen)} runs, {recorded} have a record."
+
+
+def plan_runs(path: Path, options: RunOptions) -> Plan:
     name, experiment = open_experiment(path)
     seeds = options.seeds or experiment.seeds.get(options.scale, ())
     if not seeds:
@@ -51,19 +69,24 @@ def run_experiment(path: Path, options: RunOptions, console: Console | None = No
         for run in chosen
         if not _recorded(before, run, prints) or (options.again and _named(run, options.only))
     ]
-    console.print(
-        f"{name}, {options.scale}: {len(chosen)} runs, {len(chosen) - len(todo)} have a record."
-    )
+    return Plan(name, experiment, seeds, folder, prints, chosen, todo, before)
+
+
+def run_experiment(path: Path, options: RunOptions, console: Console | None = None) -> Records:
+    """Make the records that are missing; returns all there are."""
+    console = console or Console(highlight=False)
+    plan = plan_runs(path, options)
+    console.print(f"{plan.name}, {options.scale}: {plan}")
     if options.list:
-        for run in chosen:
-            console.print(f"  {run.name}  {'to run' if run in todo else 'recorded'}")
-        return before
-    for place, flag in ((folder, "--results"), (options.output, "--output")):
+        for run in plan.chosen:
+            console.print(f"  {run.name}  {'to run' if run in plan.todo else 'recorded'}")
+        return plan.before
+    for place, flag in ((plan.folder, "--results"), (options.output, "--output")):
         make_folder(place, flag)
-    write_record(folder / LAYOUT, to_json(name, options.scale, experiment))
-    keeper = _Keeper(path, name, options, seeds, folder, prints, console)
-    keeper.carry_out(todo)
-    return read_records(folder)
+    write_record(plan.folder / LAYOUT, to_json(plan.name, options.scale, plan.experiment))
+    keeper = _Keeper(path, plan.name, options, plan.seeds, plan.folder, plan.prints, console)
+    keeper.carry_out(plan.todo)
+    return read_records(plan.folder)
 
 
 def chosen_runs(name: str, runs: Sequence[Run], only: Sequence[str]) -> list[Run]:
