@@ -26,8 +26,9 @@ STOREYS = [
     {"train", "page"},
     {"forecast", "plot", "demo", "qa"},
     {"experiment"},
-    {"report"},
-    {"cli", "cli_forecast", "cli_lens", "cli_qa", "cli_run", "cli_text"} | {"__main__", "__init__"},
+    {"report", "submit"},
+    {"cli", "cli_forecast", "cli_lens", "cli_qa", "cli_run", "cli_submit", "cli_text"}
+    | {"__main__", "__init__"},
 ]
 
 

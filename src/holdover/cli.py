@@ -19,6 +19,7 @@ from .cli_forecast import add_forecast
 from .cli_lens import add_lens
 from .cli_qa import add_qa
 from .cli_run import add_run_and_report
+from .cli_submit import add_jobs, add_submit, asked_settings, split_command
 from .cli_text import add_text_verbs
 from .demo import DemoOptions
 from .demo import run as demo
@@ -33,7 +34,9 @@ from .train.options import for_plain_twin
 
 def main(argv: Sequence[str] | None = None) -> int:
     try:
-        options = parse_words(_parser(), sys.argv[1:] if argv is None else argv)
+        words, behind = split_command(sys.argv[1:] if argv is None else argv)
+        options = parse_words(_parser(), words)
+        options.command = behind
         options.run(options)
     except KeyboardInterrupt:
         print("holdover: interrupted.", file=sys.stderr)
@@ -65,6 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     add_forecast(verbs)
     add_qa(verbs)
     add_run_and_report(verbs)
+    add_submit(verbs, lambda words: asked_settings(parser, words))
+    add_jobs(verbs)
     _add_demo(verbs)
     about = "list the architectures and the model classes holdover runs"
     verb = verbs.add_parser("backbones", help=about, description=f"{about.capitalize()}.")
