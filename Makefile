@@ -3,10 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup demo test check bench clean
+.PHONY: help setup demo test slurm-test check bench clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: $(STAMP) ## make .venv with the tested versions
 
@@ -20,6 +20,9 @@ demo: setup ## two pretrained twins read a novel, one with a memory
 
 test: setup ## run the tests
 	$(BIN)/python -m pytest -n 2
+
+slurm-test: setup ## send jobs to a SLURM cluster of one node that is started on this machine
+	$(BIN)/python -m pytest tests/slurm -m slurm
 
 check: setup ## formatting, lint, types
 	$(BIN)/ruff format --check .
