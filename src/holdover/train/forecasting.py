@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..data.prefetch import prefetch
 from ..evaluate.forecasts import score_forecasts
+from ..processes import Share
 from ..series import ForecastBatch, Prepared
 from ..state import State
 from .forecast_options import ForecastOptions
@@ -16,15 +17,22 @@ from .forecast_options import ForecastOptions
 class Forecasting:
     decides = "loss"
 
-    def __init__(self, prepared: Prepared, options: ForecastOptions, device: torch.device) -> None:
-        self.prepared, self.options, self.device = prepared, options, device
+    def __init__(
+        self,
+        prepared: Prepared,
+        options: ForecastOptions,
+        device: torch.device,
+        share: Share = Share(),
+    ) -> None:
+        self.prepared, self.options = prepared, options
+        self.device, self.share = device, share
 
     def batches(self, epoch: int, start: int) -> Iterator[ForecastBatch]:
         options, windows = self.options, self.prepared.train
         if options.order == "sequential":
-            found = windows.batches(options.rows, start)
+            found = windows.batches(options.rows, start, self.share)
         else:
-            found = windows.shuffled(options.rows, options.seed, epoch, start)
+            found = windows.shuffled(options.rows, options.seed, epoch, start, self.share)
         return prefetch(found, self.device)
 
     def length(self, epoch: int) -> int:
