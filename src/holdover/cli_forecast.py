@@ -13,10 +13,12 @@ from .forecast import (
     predict,
     train_forecaster,
 )
+from .launch import is_to_start
 from .series import TableOptions
 from .settings import add_flags, add_resume, build, given_settings
 from .train.begin import read_about
 from .train.forecast_options import ALIASES
+from .train.launched import start_processes
 
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -42,16 +44,20 @@ def _add_train(actions: Verbs) -> None:
     )
     add_resume(verb)
     add_flags(verb, ForecastOptions, ALIASES)
-    verb.set_defaults(run=run_train, verb=verb)
+    verb.set_defaults(run=run_train, verb=verb, shares_work=True)
 
 
-def run_train(parsed: argparse.Namespace) -> None:
+def run_train(parsed: argparse.Namespace) -> int:
     given = given_settings(ForecastOptions, parsed, ALIASES)
     before: dict[str, Any] = {}
     if parsed.resume:
         # A run knows its settings: only what is to change needs saying again.
         before = read_about(given.get("output", ForecastOptions.output))["options"]
-    train_forecaster(build(ForecastOptions, before, given), resume=parsed.resume)
+    options = build(ForecastOptions, before, given)
+    if is_to_start(options.processes):
+        return start_processes(options, parsed.arguments)
+    train_forecaster(options, resume=parsed.resume)
+    return 0
 
 
 def _add_eval(actions: Verbs) -> None:

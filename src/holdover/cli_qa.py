@@ -3,6 +3,7 @@
 import argparse
 from typing import Any, TypeAlias
 
+from .launch import is_to_start
 from .qa import (
     AskOptions,
     QAEvalOptions,
@@ -13,6 +14,7 @@ from .qa import (
 )
 from .settings import add_flags, add_resume, build, given_settings
 from .train.begin import read_about
+from .train.launched import start_processes
 from .train.options import ALIASES, for_plain_twin
 
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -37,16 +39,20 @@ def _add_train(actions: Verbs) -> None:
     )
     add_resume(verb)
     add_flags(verb, QAOptions, ALIASES)
-    verb.set_defaults(run=run_train, verb=verb)
+    verb.set_defaults(run=run_train, verb=verb, shares_work=True)
 
 
-def run_train(parsed: argparse.Namespace) -> None:
+def run_train(parsed: argparse.Namespace) -> int:
     given = given_settings(QAOptions, parsed, ALIASES)
     before: dict[str, Any] = {}
     if parsed.resume:
         # A run knows its settings: only what is to change needs saying again.
         before = read_about(given.get("output", QAOptions.output))["options"]
-    train_reader(build(QAOptions, before, for_plain_twin(given)), resume=parsed.resume)
+    options = build(QAOptions, before, for_plain_twin(given))
+    if is_to_start(options.processes):
+        return start_processes(options, parsed.arguments)
+    train_reader(options, resume=parsed.resume)
+    return 0
 
 
 def _add_eval(actions: Verbs) -> None:
