@@ -11,6 +11,7 @@ from holdover.data.tokens import Tokens
 from holdover.data.walk import Walk, training_rows
 from holdover.processes import Share, each, first_before_others, from_first, own_numbers, own_share
 from holdover.series import SeriesOptions, open_table, prepare
+from holdover.train.parallel import Shards
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 12])
@@ -79,3 +80,10 @@ def test_processes_draw_other_numbers_and_the_first_goes_on(monkeypatch):
     torch.manual_seed(0)
     assert drawn[0, 3] == torch.rand(4).tolist()
     assert len({tuple(values) for values in drawn.values()}) == 4
+
+
+def test_single_numbers_are_not_held_in_parts():
+    model = torch.nn.Module()
+    model.gate = torch.nn.Parameter(torch.zeros(()))
+    with pytest.raises(ValueError, match="The weight gate is a single number.*leave --shard out"):
+        Shards(model, [], torch.device("cpu"))

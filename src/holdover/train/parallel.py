@@ -114,6 +114,12 @@ class Shards(Alone):
 
     def __init__(self, model: nn.Module, layers: Sequence[nn.Module], device: torch.device) -> None:
         super().__init__(model)
+        single = [name for name, weight in model.named_parameters() if weight.ndim == 0]
+        if single:
+            raise ValueError(
+                f"The weight {single[0]} is a single number, as recurrence in attention (rsa) has them, "
+                "and cannot be held in parts: leave --shard out."
+            )
         mesh = init_device_mesh(device.type, (own_share().of,))
         doing = Doing(model)
         for module in (*layers, doing):
