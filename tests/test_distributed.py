@@ -86,10 +86,8 @@ def assert_same_run(one: Path, other: Path, within: float = 1e-5) -> None:
         assert weight.allclose(beside[name], atol=10 * within, rtol=10 * within), name
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """A folder with runs of two processes, made in one start by torchrun, and the same ones of one."""
-    folder = tmp_path_factory.mktemp("distributed")
+def make_runs(folder: Path) -> None:
+    """Runs of two processes, made in one start by torchrun, and the same ones of one."""
     write_documents(folder / "text.txt", count=9, words=30)
 
     def language(name, **settings):
@@ -119,31 +117,30 @@ def runs(tmp_path_factory):
         alone = [word for word in requests[name] if word != "--shard"]
         alone[alone.index("--output") + 1] = str(folder / f"{name}-alone")
         assert cli.main(alone) == 0
-    return folder
 
 
-@pytest.mark.parametrize("name", AS_ONE)
-def test_two_processes_make_the_run_of_one(runs, name):
-    assert losses_of(runs / name)
-    assert_same_run(runs / f"{AS_ONE[name]}-alone", runs / name)
+def test_two_processes_make_the_run_of_one_and_continue_it(tmp_path):
+    """One test, since starting processes is what takes time."""
+    make_runs(tmp_path)
+    for name, as_one in AS_ONE.items():
+        assert losses_of(tmp_path / name), name
+        assert_same_run(tmp_path / f"{as_one}-alone", tmp_path / name)
+    in_bfloat16 = losses_of(tmp_path / "bf16-alone")
+    assert losses_of(tmp_path / "bf16") == pytest.approx(in_bfloat16, abs=2e-2)
+    # Continued with as many processes, dropout falls where it would have fallen.
+    assert timeless(log_of(tmp_path / "drop")) == timeless(log_of(tmp_path / "drop-half"))
+    check_continued(tmp_path)
 
 
-def test_bfloat16_in_two_processes(runs):
-    assert losses_of(runs / "bf16") == pytest.approx(losses_of(runs / "bf16-alone"), abs=2e-2)
-
-
-def test_continued_with_the_same_processes_dropout_falls_where_it_would_have(runs):
-    assert timeless(log_of(runs / "drop")) == timeless(log_of(runs / "drop-half"))
-
-
-def test_continued_by_one_process_and_by_two_again(runs):
+def check_continued(folder: Path) -> None:
     """2 copies, then 1, then 2 shards that accelerate launches."""
-    half = runs / "half"
-    assert cli.main([*command(runs, output=half, **UNEVEN), "--resume", "--max-steps", "5"]) == 0
-    said = accelerate_launch([*command(runs, output=half, **UNEVEN), "--resume"])
+    half = folder / "half"
+    arguments = [*command(folder, output=half, **UNEVEN), "--resume"]
+    assert cli.main([*arguments, "--max-steps", "5"]) == 0
+    said = accelerate_launch(arguments)
     assert said.count("Continuing after step 5") == 1
     assert "shared by 2 processes, each with a part of the weights" in said
-    assert losses_of(half) == pytest.approx(losses_of(runs / "copies"), abs=1e-5)
-    undisturbed = weights_of(runs / "copies", 8)
+    assert losses_of(half) == pytest.approx(losses_of(folder / "copies"), abs=1e-5)
+    undisturbed = weights_of(folder / "copies", 8)
     for name, weight in weights_of(half, 8).items():
         assert weight.allclose(undisturbed[name], atol=1e-4), name

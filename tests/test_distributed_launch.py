@@ -13,7 +13,7 @@ from holdover import cli
 from runs import command, losses_of, refusal, train, write_documents
 
 SECONDS = 60.0
-STEPS = {"rows": 3, "max_steps": 120, "epochs": 99, "save_every": 10, "validate_every": 10**6}
+STEPS = {"rows": 3, "max_steps": 70, "epochs": 99, "save_every": 5, "validate_every": 10**6}
 
 
 def processes_started() -> dict[int, psutil.Process]:
@@ -58,16 +58,16 @@ def folder(tmp_path, monkeypatch):
 def test_one_that_is_signalled_stops_all_and_one_that_is_lost_ends_all(folder, capfd):
     run, alone = folder / "run", folder / "alone"
     arguments = command(folder, output=run, processes=2, **STEPS)
-    sender = send(signal.SIGUSR1, 1, run, lines=15)
+    sender = send(signal.SIGUSR1, 1, run, lines=8)
     assert cli.main(arguments) == 130
     sender.join()
     said = capfd.readouterr()
     stopped = len(losses_of(run))
-    assert 15 <= stopped < STEPS["max_steps"] - 50
+    assert 8 <= stopped < STEPS["max_steps"] - 20
     assert f"SIGUSR1: stopped after step {stopped}; continue with --resume." in said.out
     assert not processes_started()
 
-    sender = send(signal.SIGKILL, 1, run, lines=stopped + 25)
+    sender = send(signal.SIGKILL, 1, run, lines=stopped + 8)
     assert cli.main([*arguments, "--resume"]) == 2
     sender.join()
     said = capfd.readouterr()
