@@ -16,7 +16,8 @@ from holdover.bundled import PLAIN, RECURRENT, bundled_model, scores_on_books
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "holdover"
 STOREYS = [
-    {"config", "state", "windows", "unroll", "loss", "results", "settings", "setting_kinds"},
+    {"config", "state", "windows", "unroll", "loss", "results", "settings", "setting_kinds"}
+    | {"processes", "launch"},
     {"mechanisms", "data", "bundled"},
     {"models", "series", "questions"},
     {"backbones"},

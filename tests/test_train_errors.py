@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from accelerate import Accelerator
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from holdover.attach import RecurrentModel, open_model
-from holdover.train import checkpoint, log
+from holdover.train import TrainOptions, checkpoint, log
+from holdover.train.begin import start_engine
 from holdover.train.language import LanguageModelling
 from holdover.train.loop import Loop
 from runs import (
@@ -106,9 +106,22 @@ def test_room_is_looked_for_with_the_optimisers_state(tmp_path, capsys, monkeypa
     assert not losses_of(tmp_path / "run")
 
 
-def test_several_processes_are_refused(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(Accelerator, "num_processes", 2)
-    assert "2 processes were started" in refused(capsys, tmp_path)
+def test_what_several_processes_cannot_do_is_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("RANK", "0")
+    assert "rows=3 cannot be dealt out to 4 processes" in refused(capsys, tmp_path)
+    said = refused(capsys, tmp_path, rows=4, compile=True, shard=True)
+    assert "compile does not go with sharded weights" in said
+    said = refusal(capsys, ["eval", "--model", "gpt2", "--data", "text.txt"])
+    assert "holdover eval works in one process, and 4 were started" in said
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    assert "give --mixed_precision no" in refused(capsys, tmp_path, rows=4)
+
+
+def test_processes_are_started_by_the_command_line(tmp_path):
+    options = TrainOptions.of(model="gpt2", data="text.txt", processes=2, output=tmp_path)
+    with pytest.raises(ValueError, match="processes=2 is for the command line"):
+        start_engine(options)
 
 
 def test_settings_of_a_state_that_does_not_exist_are_refused_before_texts_are_read(

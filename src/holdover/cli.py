@@ -1,9 +1,11 @@
 """The command line: every verb parses its arguments, calls one function, and nothing more.
 
-Exit codes: 0 done, 2 the request cannot be carried out (one sentence says why), 130 interrupted.
+Exit codes: 0 done, 2 the request cannot be carried out (one sentence says why), 130 interrupted, 3 in
+one of several processes: another one was lost or has said why all end.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,31 +26,59 @@ from .cli_text import add_text_verbs
 from .demo import DemoOptions
 from .demo import run as demo
 from .evaluate import EvalOptions, evaluate
+from .launch import end_with_starter, is_to_start
 from .plot import compare, plot
+from .processes import FailedElsewhereError, close_talk, is_lost_peer, started_processes
 from .settings import add_flags, add_resume, build, given_settings, parse_words
 from .train import LoopOptions, TrainOptions, train
 from .train.begin import settings_before
+from .train.launched import start_processes
 from .train.options import ALIASES as TRAIN_ALIASES
 from .train.options import for_plain_twin
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    end_with_starter()
     try:
-        words, behind = split_command(sys.argv[1:] if argv is None else argv)
+        given = list(sys.argv[1:] if argv is None else argv)
+        words, behind = split_command(given)
         options = parse_words(_parser(), words)
-        options.command = behind
-        options.run(options)
+        options.arguments, options.command = given, behind
+        check_alone(options)
+        found = options.run(options)
+        close_talk()
+        # Who starts processes returns their exit code; other verbs what they found, or nothing.
+        return found if isinstance(found, int) else 0
     except KeyboardInterrupt:
-        print("holdover: interrupted.", file=sys.stderr)
-        return 130
+        return _say("interrupted.", 130)
     except torch.OutOfMemoryError as error:
         told = " ".join(str(error).split()).partition(". ")[0]
-        print(f"holdover: {told}: give fewer rows or windows, or recompute.", file=sys.stderr)
-        return 2
+        return _say(f"{told}: give fewer rows or windows, or recompute.", 2)
+    except FailedElsewhereError:
+        return 3
     except (ValueError, OSError, FloatingPointError) as error:
-        print(f"holdover: {error}", file=sys.stderr)
-        return 2
-    return 0
+        return _say(str(error), 2)
+    except RuntimeError as error:
+        if not is_lost_peer(error):
+            raise
+        return _say("another process was lost.", 3)
+
+
+def _say(told: str, code: int) -> int:
+    """One line on standard error, with the process's number where there are several."""
+    number = os.environ.get("RANK", "0")
+    who = f"holdover, process {number}" if started_processes() > 1 and number != "0" else "holdover"
+    print(f"{who}: {told}", file=sys.stderr)
+    return code
+
+
+def check_alone(options: argparse.Namespace) -> None:
+    """Refuse several processes to verbs that would do everything several times."""
+    if started_processes() > 1 and not getattr(options, "shares_work", False):
+        raise ValueError(
+            f"{options.verb.prog} works in one process, and {started_processes()} were started: start "
+            "it without a launcher."
+        )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -87,12 +117,17 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     add_resume(verb)
     add_flags(verb, TrainOptions, TRAIN_ALIASES)
-    verb.set_defaults(run=run_train, asked=lambda parsed: train_options(parsed)[0], verb=verb)
+    verb.set_defaults(
+        run=run_train, asked=lambda parsed: train_options(parsed)[0], verb=verb, shares_work=True
+    )
 
 
-def run_train(parsed: argparse.Namespace) -> None:
+def run_train(parsed: argparse.Namespace) -> int:
     options, resume = train_options(parsed)
+    if is_to_start(options.processes):
+        return start_processes(options, parsed.arguments)
     train(options, resume=resume)
+    return 0
 
 
 def train_options(parsed: argparse.Namespace) -> tuple[TrainOptions, bool]:

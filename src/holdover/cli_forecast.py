@@ -13,10 +13,12 @@ from .forecast import (
     predict,
     train_forecaster,
 )
+from .launch import is_to_start
 from .series import TableOptions
 from .settings import add_flags, add_resume, build, given_settings
 from .train.begin import settings_before
 from .train.forecast_options import ALIASES
+from .train.launched import start_processes
 
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -42,12 +44,17 @@ def _add_train(actions: Verbs) -> None:
     )
     add_resume(verb)
     add_flags(verb, ForecastOptions, ALIASES)
-    verb.set_defaults(run=run_train, asked=lambda parsed: train_options(parsed)[0], verb=verb)
+    verb.set_defaults(
+        run=run_train, asked=lambda parsed: train_options(parsed)[0], verb=verb, shares_work=True
+    )
 
 
-def run_train(parsed: argparse.Namespace) -> None:
+def run_train(parsed: argparse.Namespace) -> int:
     options, resume = train_options(parsed)
+    if is_to_start(options.processes):
+        return start_processes(options, parsed.arguments)
     train_forecaster(options, resume=resume)
+    return 0
 
 
 def train_options(parsed: argparse.Namespace) -> tuple[ForecastOptions, bool]:

@@ -3,6 +3,7 @@
 import argparse
 from typing import TypeAlias
 
+from .launch import is_to_start
 from .qa import (
     AskOptions,
     QAEvalOptions,
@@ -13,6 +14,7 @@ from .qa import (
 )
 from .settings import add_flags, add_resume, build, given_settings
 from .train.begin import settings_before
+from .train.launched import start_processes
 from .train.options import ALIASES, for_plain_twin
 
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -37,12 +39,17 @@ def _add_train(actions: Verbs) -> None:
     )
     add_resume(verb)
     add_flags(verb, QAOptions, ALIASES)
-    verb.set_defaults(run=run_train, asked=lambda parsed: train_options(parsed)[0], verb=verb)
+    verb.set_defaults(
+        run=run_train, asked=lambda parsed: train_options(parsed)[0], verb=verb, shares_work=True
+    )
 
 
-def run_train(parsed: argparse.Namespace) -> None:
+def run_train(parsed: argparse.Namespace) -> int:
     options, resume = train_options(parsed)
+    if is_to_start(options.processes):
+        return start_processes(options, parsed.arguments)
     train_reader(options, resume=resume)
+    return 0
 
 
 def train_options(parsed: argparse.Namespace) -> tuple[QAOptions, bool]:

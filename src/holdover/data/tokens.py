@@ -86,6 +86,10 @@ class Tokens:
         ids = self.ids[start:stop].astype(np.int64)
         return ids if self.scored is None else np.where(self.scored[start:stop], ids, IGNORED)
 
+    def count_targets(self, start: int, stop: int) -> int:
+        """How many of `targets` are to be predicted."""
+        return stop - start if self.scored is None else int(self.scored[start:stop].sum())
+
     def predicted_counts(self) -> dict[str, np.ndarray]:
         """[D] what the predicted text of each document counts: all of it after a bos, else all but
         the first token, which nothing predicts."""

@@ -5,7 +5,8 @@
   nothing to predict it from), unless the corpus was tokenised with a bos in front.
 * The windows of a stretch are those of `cut`, never across a document's end; the last one is short,
   padded behind. Rows that have come to their end read one token of padding that nobody scores.
-* What is read when follows from the rows alone: a position in the data is a step's number.
+* What is read when follows from the rows alone: a position in the data is a step's number, for any
+  number of processes; each of them cuts its own rows and knows what all rows hold.
 """
 
 from bisect import bisect_right
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..processes import Share
 from ..windows import IGNORED, Window
 from .tokens import Tokens
 
@@ -54,9 +56,10 @@ class Batch:
     begins: Tensor  # [W, B] bool
     padded: tuple[bool, ...]  # [W] whether a window has padding
     begun: tuple[bool, ...]  # [W] whether a document begins in it
-    scored: int  # targets
-    tokens: int  # inputs that are not read again from the window before
+    scored: int  # targets of all rows, whichever of them are here
+    tokens: int  # inputs of all rows that are not read again from the window before
     places: tuple[tuple[Place | None, ...], ...]  # [W][B]
+    idle: bool = False  # never: every process has rows of its own
 
     def windows(self) -> list[Window]:
         return [
@@ -128,33 +131,40 @@ class Walk:
         )
         return place, number == before
 
-    def batch(self, first: int, count: int, rows: int | None = None) -> Batch:
-        """Windows first .. first + count of the first `rows` rows (all of them)."""
-        rows = len(self.rows) if rows is None else rows
-        shape = (count, rows, self.window)
+    def batch(self, first: int, count: int, rows: range | None = None) -> Batch:
+        """Windows first .. first + count of some consecutive rows (all of them)."""
+        rows = range(len(self.rows)) if rows is None else rows
+        shape = (count, len(rows), self.window)
         ids, targets = np.zeros(shape, np.int64), np.full(shape, IGNORED, np.int64)
         mask, begins = np.zeros(shape, bool), np.zeros(shape[:2], bool)
         places: list[tuple[Place | None, ...]] = []
+        scored, new, width = 0, 0, 1
         for number in range(count):
             found: list[Place | None] = []
-            for row in range(rows):
+            for row in range(len(self.rows)):
                 entry = self.place(row, first + number)
-                if entry is None:
-                    mask[number, row, 0] = True
-                    found.append(None)
+                place, begins_here = entry or (None, False)
+                if place is not None:
+                    new += place.length - place.keep
+                    # All processes cut to one width: their states have one shape.
+                    width = max(width, place.length)
+                    predicted = (place.start + place.keep + 1, place.start + place.length + 1)
+                    scored += self.tokens.count_targets(*predicted)
+                if row not in rows:
                     continue
-                place, begins[number, row] = entry
                 found.append(place)
+                here = row - rows.start
+                if place is None:
+                    mask[number, here, 0] = True
+                    continue
+                begins[number, here] = begins_here
                 read = self.tokens.ids[place.start : place.start + place.length]
-                ids[number, row, : place.length] = read
-                wanted = self.tokens.targets(
-                    place.start + place.keep + 1, place.start + place.length + 1
-                )
-                targets[number, row, place.keep : place.length] = wanted
-                mask[number, row, : place.length] = True
+                ids[number, here, : place.length] = read
+                wanted = self.tokens.targets(*predicted)
+                targets[number, here, place.keep : place.length] = wanted
+                mask[number, here, : place.length] = True
             places.append(tuple(found))
-        new = sum(place.length - place.keep for row in places for place in row if place is not None)
-        width = self.window if self.full_width else int(mask.any((0, 1)).sum())
+        width = self.window if self.full_width else width
         part = np.s_[:, :, :width]
         return Batch(
             ids=torch.from_numpy(np.ascontiguousarray(ids[part])),
@@ -163,15 +173,16 @@ class Walk:
             begins=torch.from_numpy(begins),
             padded=tuple(not bool(window.all()) for window in mask[part]),
             begun=tuple(bool(flags.any()) for flags in begins),
-            scored=int((targets != IGNORED).sum()),
+            scored=scored,
             tokens=new,
             places=tuple(places),
         )
 
-    def batches(self, windows: int, start: int = 0) -> Iterator[Batch]:
-        """All steps of `windows` windows each, from step number `start`."""
+    def batches(self, windows: int, start: int = 0, share: Share = Share()) -> Iterator[Batch]:
+        """All steps of `windows` windows each, from step number `start`; of a share's rows."""
+        rows = share.rows(len(self.rows))
         for first in range(start * windows, len(self), windows):
-            yield self.batch(first, min(windows, len(self) - first))
+            yield self.batch(first, min(windows, len(self) - first), rows)
 
 
 def count_windows(length: int, window: int, overlap: int = 0) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from ..processes import each, own_share
 from ..questions import KINDS, Kind, Pairs, QuestionBatch
 from ..reader import Reader, answer_nll, best_answers
 from ..state import State
@@ -66,23 +67,31 @@ def answer_questions(
     state_of: StateOf | None = None,
     advance: Callable[[int], None] = lambda windows: None,
 ) -> list[Answer]:
-    """The answers of a reader in evaluation mode, in the order of the questions.
+    """The answers of a reader in evaluation mode, in the order of the questions; several processes read
+    a share each.
 
     longest: tokens that an answer may have. state_of: read every window with that state, in place of
     the one that was carried to it.
     """
-    found: dict[int, Answer] = {}
-    for batch in pairs.sorted_batches(rows):
-        batch = batch.to(device)
-        states = None if state_of is None else _states(batch, state_of, device)
-        said = reader(batch, states=states, keep_states=keep is not None)
-        if keep is not None:
-            keep.keep(batch, said.states)
-        best = best_answers(said, longest)
-        lists = [best.kind, best.first, best.last, best.logp, answer_nll(said, batch)]
-        for number, *values in zip(batch.numbers, *(v.tolist() for v in lists), strict=True):
-            found[number] = _answer(pairs, number, *values)
-        advance(int(pairs.counts[list(batch.numbers)].sum()))
+
+    def read() -> dict[int, Answer]:
+        found: dict[int, Answer] = {}
+        for batch in pairs.sorted_batches(rows, own_share()):
+            if batch.idle:
+                continue
+            batch = batch.to(device)
+            states = None if state_of is None else _states(batch, state_of, device)
+            said = reader(batch, states=states, keep_states=keep is not None)
+            if keep is not None:
+                keep.keep(batch, said.states)
+            best = best_answers(said, longest)
+            lists = [best.kind, best.first, best.last, best.logp, answer_nll(said, batch)]
+            for number, *values in zip(batch.numbers, *(v.tolist() for v in lists), strict=True):
+                found[number] = _answer(pairs, number, *values)
+            advance(int(pairs.counts[list(batch.numbers)].sum()))
+        return found
+
+    found = {number: answer for part in each(read) for number, answer in part.items()}
     return [found[number] for number in range(len(pairs))]
 
 

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
+from ..processes import each, own_share
 from ..series import ForecastErrors, Recipe, Windows
 
 
@@ -18,10 +20,17 @@ def score_forecasts(
     device: torch.device,
     advance: Callable[[int], None] = lambda count: None,
 ) -> dict[str, Any]:
-    """Means and sums of the errors (`ForecastErrors.result`) of a forecaster in evaluation mode."""
+    """Means and sums of the errors (`ForecastErrors.result`) of a forecaster in evaluation mode; several
+    processes read a share each."""
     errors = ForecastErrors(windows, recipe)
-    for batch in windows.batches(rows):
-        batch = batch.to(device)
-        errors.add(model.forecast(batch.values, batch.marks, batch.future_marks), batch)
-        advance(len(batch.numbers))
+
+    def read() -> list[np.ndarray]:
+        for batch in windows.batches(rows, share=own_share()):
+            if not batch.idle:
+                batch = batch.to(device)
+                errors.add(model.forecast(batch.values, batch.marks, batch.future_marks), batch)
+                advance(len(batch.numbers))
+        return errors.sums()
+
+    errors.take([np.sum(parts, axis=0) for parts in zip(*each(read), strict=True)])
     return errors.result()

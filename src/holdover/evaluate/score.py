@@ -20,6 +20,7 @@ from ..attach import Wanted
 from ..data.prefetch import prefetch
 from ..data.tokens import Tokens
 from ..data.walk import Batch, Stretch, Walk, forgetting, side_by_side, whole_documents, windows_of
+from ..processes import Share
 from ..state import State
 from ..unroll import unroll
 from ..windows import IGNORED
@@ -47,6 +48,9 @@ class Scores:
     @property
     def scored(self) -> np.ndarray:
         return ~np.isnan(self.nll)
+
+    def total(self) -> float:
+        return float(np.nansum(self.nll))
 
     def mean(self) -> float:
         return float(np.nanmean(self.nll))
@@ -86,10 +90,12 @@ def score(
     measure: Measure | None = None,
     keep_state: Callable[[Batch, State | None], None] | None = None,
     advance: Callable[[int], Any] | None = None,
+    share: Share = Share(),
 ) -> Scores:
     """Read a corpus with the settings of `model` and score it.
 
-    keep_state: is shown every batch of windows and the state they read. advance: for progress.
+    keep_state: is shown every batch of windows and the state they read. advance: for progress. share:
+    the part of the rows that this process reads; what others read is not predicted here.
     """
     settings = model.settings
     stretches = stretches_to_score(tokens, settings, reset_every)
@@ -102,7 +108,7 @@ def score(
             "There is nothing to score: every token of the text is only to be read; mark some that "
             "are to be predicted."
         )
-    rows_of = side_by_side(stretches, rows, settings.window, settings.overlap)
+    rows_of = share.dealt(side_by_side(stretches, rows, settings.window, settings.overlap))
     compiled = model._compiled.step is not None
     walk = Walk(tokens, rows_of, settings.window, settings.overlap, full_width=compiled)
     wanted = Wanted(model.task, nll=True, logits=measure is not None)
@@ -142,7 +148,7 @@ def _one_by_one(walk: Walk, all_rows: bool) -> Iterator[Batch]:
     lengths = walk.lengths()
     for number in range(len(walk)):
         active = sum(length > number for length in lengths)
-        yield walk.batch(number, 1, rows=None if all_rows else active)
+        yield walk.batch(number, 1, rows=None if all_rows else range(active))
 
 
 class _Found:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..processes import Share
 from ..windows import Window
 from .pairs import Pair
 
@@ -33,14 +34,16 @@ class QuestionBatch:
     kinds: Tensor  # [B] number in KINDS, -1 without an answer
     spans: Tensor  # [B, O, 2] first and last token of the answer's occurrences
     occurs: Tensor  # [B, O] bool
-    tokens: int  # that are read, questions and all
+    tokens: int  # that all processes read, questions and all
+    together: int  # questions of the batch in all processes
     # [W] known without asking the device: no row has come to its end, no row has padding.
     all_read: tuple[bool, ...]
     all_tokens: tuple[bool, ...]
+    idle: bool = False  # none of the questions is this process's own
 
     @property
     def scored(self) -> int:
-        return len(self.numbers)
+        return self.together
 
     def windows(self) -> list[Window]:
         return [
@@ -96,20 +99,21 @@ class Pairs:
 
     def tokens(self) -> int:
         """That are read in going once through all of them."""
-        layout, total = self.layout, 0
-        for pair, count in zip(self.pairs, self.counts.tolist(), strict=True):
-            again = (count - 1) * layout.overlap + count * (len(pair.head) + len(pair.tail))
-            total += len(pair.ids) + again
-        return total
+        return sum(map(self._tokens_of, range(len(self))))
 
-    def sorted_batches(self, rows: int) -> Iterator[QuestionBatch]:
+    def _tokens_of(self, number: int) -> int:
+        pair, count = self.pairs[number], int(self.counts[number])
+        again = (count - 1) * self.layout.overlap + count * (len(pair.head) + len(pair.tail))
+        return len(pair.ids) + again
+
+    def sorted_batches(self, rows: int, share: Share = Share()) -> Iterator[QuestionBatch]:
         """All of them, the longest first: what does not fit into memory shows at once."""
         order = np.argsort(-self.counts, kind="stable")
         for first in range(0, len(order), rows):
-            yield self.batch(order[first : first + rows].tolist())
+            yield self._shared(order[first : first + rows].tolist(), share)
 
     def shuffled_batches(
-        self, rows: int, seed: int, epoch: int, start: int
+        self, rows: int, seed: int, epoch: int, start: int, share: Share = Share()
     ) -> Iterator[QuestionBatch]:
         """An epoch's batches from number `start` on: questions of like length, in a drawn order."""
         random = np.random.default_rng([seed, epoch])
@@ -120,7 +124,14 @@ class Pairs:
             pool = pool[np.argsort(self.counts[pool], kind="stable")]
             batches += [pool[place : place + rows] for place in range(0, len(pool), rows)]
         for number in random.permutation(len(batches))[start:]:
-            yield self.batch(batches[number].tolist())
+            yield self._shared(batches[number].tolist(), share)
+
+    def _shared(self, numbers: Sequence[int], share: Share) -> QuestionBatch:
+        """Of a batch a share's questions, with what all of it counts."""
+        own, idle = share.rows_or_idle(len(numbers))
+        batch = self.batch(numbers[own.start : own.stop])
+        tokens = sum(map(self._tokens_of, numbers))
+        return replace(batch, tokens=tokens, together=len(numbers), idle=idle)
 
     def count_batches(self, rows: int) -> int:
         # Only the last pool can end in a batch that is not full.
@@ -175,7 +186,8 @@ class Pairs:
             kinds=torch.tensor([pair.kind for pair in pairs]),
             spans=tokens(spans),
             occurs=tokens(occurs),
-            tokens=int((mask & reads[..., None]).sum()),
+            tokens=sum(map(self._tokens_of, numbers)),
+            together=len(numbers),
             all_read=tuple(bool(row.all()) for row in reads),
             all_tokens=tuple(bool(window.all()) for window in mask),
         )

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from ..attach import (
     RUN,
@@ -90,14 +91,22 @@ def fitting(recurrence: RecurrenceConfig, own: RecurrenceConfig) -> RecurrenceCo
     return RecurrenceConfig.from_dict(values)
 
 
-def save_reader(folder: Path, reader: Reader, encoder: Any) -> None:
+def save_reader(
+    folder: Path, reader: Reader, encoder: Any, weights: dict[str, Tensor] | None = None
+) -> None:
+    """weights: those of the reader, where processes hold parts of them."""
+    weights = reader.state_dict() if weights is None else weights
     with quietly():
-        reader.encoder.save_pretrained(folder)
+        reader.encoder.save_pretrained(folder, state_dict=_below("encoder.", weights))
     encoder.save(folder)
-    weights = {name: t.detach().cpu().contiguous() for name, t in reader.heads.state_dict().items()}
-    save_file(weights, folder / HEADS)
+    heads = {name: t.detach().cpu().contiguous() for name, t in _below("heads.", weights).items()}
+    save_file(heads, folder / HEADS)
     about = {"format": FORMAT, "kinds": list(KINDS)}
     write_atomically(folder / ABOUT, (json.dumps(about, indent=2) + "\n").encode())
+
+
+def _below(prefix: str, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): t for k, t in weights.items() if k.startswith(prefix)}
 
 
 def open_reader(name: str | Path) -> SavedReader:

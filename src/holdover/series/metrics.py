@@ -59,6 +59,16 @@ class ForecastErrors:
         np.add.at(self._per_unit[0], units, (error**2).sum((1, 2)))
         np.add.at(self._per_unit[1], units, np.abs(error).sum((1, 2)))
 
+    def sums(self) -> list[np.ndarray]:
+        """What was added so far, to be summed with others'."""
+        return [self._sums, self._per_unit, self._done.astype(int)]
+
+    def take(self, sums: list[np.ndarray]) -> None:
+        """Go on with sums in place of those of the batches that were added here."""
+        self._sums, self._per_unit, done = sums
+        assert done.max(initial=0) <= 1, "a window was scored twice"
+        self._done = done.astype(bool)
+
     def result(self) -> dict[str, Any]:
         """Means over all windows as JSON: in all, by column, by step; and the sums of each unit."""
         windows = len(self._done)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..processes import Share
 from .splits import Span
 from .table import Series
 
@@ -56,15 +57,18 @@ class ForecastBatch:
     future_marks: Tensor  # [B, ahead, F]
     numbers: np.ndarray  # [B] of the windows
     series: np.ndarray  # [B] number of each window's series
+    together: int  # windows of the batch in all processes
+    idle: bool = False  # none of them is this process's own
 
     @property
     def scored(self) -> int:
-        return self.future.numel()
+        """Values of all processes' forecasts."""
+        return self.together * self.future[0].numel()
 
     @property
     def tokens(self) -> int:
-        """Rows that are read."""
-        return self.values.shape[0] * self.values.shape[1]
+        """Rows that all processes read."""
+        return self.together * self.values.shape[1]
 
     def pinned(self) -> "ForecastBatch":
         return self._map(Tensor.pin_memory)
@@ -128,22 +132,29 @@ class Windows:
             future_marks=torch.from_numpy(rows.marks[ahead]),
             numbers=numbers,
             series=series,
+            together=len(numbers),
         )
 
     def count_batches(self, size: int) -> int:
         return -(-len(self) // size)
 
-    def batches(self, size: int, start: int = 0) -> Iterator[ForecastBatch]:
-        """All windows in order, from batch number `start` on."""
-        return self._batches(np.arange(len(self)), size, start)
+    def batches(self, size: int, start: int = 0, share: Share = Share()) -> Iterator[ForecastBatch]:
+        """All windows in order, from batch number `start` on; of each batch a share's windows."""
+        return self._batches(np.arange(len(self)), size, start, share)
 
-    def shuffled(self, size: int, seed: int, epoch: int, start: int = 0) -> Iterator[ForecastBatch]:
+    def shuffled(
+        self, size: int, seed: int, epoch: int, start: int = 0, share: Share = Share()
+    ) -> Iterator[ForecastBatch]:
         """All windows in an order of this epoch's own, from batch number `start` on."""
-        return self._batches(self.order(seed, epoch), size, start)
+        return self._batches(self.order(seed, epoch), size, start, share)
 
     def order(self, seed: int, epoch: int) -> np.ndarray:
         return np.random.default_rng([seed, epoch]).permutation(len(self))
 
-    def _batches(self, order: np.ndarray, size: int, start: int) -> Iterator[ForecastBatch]:
+    def _batches(
+        self, order: np.ndarray, size: int, start: int, share: Share
+    ) -> Iterator[ForecastBatch]:
         for first in range(start * size, len(order), size):
-            yield self.batch(order[first : first + size])
+            together = order[first : first + size]
+            own, idle = share.rows_or_idle(len(together))
+            yield replace(self.batch(together[own]), together=len(together), idle=idle)

@@ -1,8 +1,9 @@
 """What every run does around the loop: engine, folder, whether it is the same run, its end."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,50 +11,76 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from rich.console import Console
+from torch import Tensor, nn
 
 from ..attach import RUN, numbered, read_run
+from ..processes import from_first, is_first, open_talk, own_share, started_processes
 from ..results import choose_device, make_folder, provenance
 from ..settings import as_dict
 from ..state import write_atomically
 from .checkpoint import alone_in
+from .launched import check_processes, wants_shards, without_accelerates_sharding
 from .log import LOG, check_trackers, writing
-from .loop import Loop, Reached, Task
+from .loop import Loop
 from .optim import build_optimizer
 from .options import CHANGEABLE, LoopOptions
+from .parallel import hold
 from .progress import Display
+from .reached import Reached
+from .task import Task
 
 
 @contextmanager
-def engine_of(options: LoopOptions) -> Iterator[Accelerator]:
-    """The engine of a run, alone in the run's folder."""
+def engine_of(
+    options: LoopOptions, console: Console | None
+) -> Iterator[tuple[Accelerator, Console]]:
+    """The engine of a run, alone in the run's folder, and the console of the process that speaks."""
     check_trackers(options.report_to)
     accelerator = start_engine(options)
-    make_folder(options.output)
-    with alone_in(options.output):
-        yield accelerator
+    if not is_first():
+        console = Console(quiet=True, force_terminal=False)
+    with ExitStack() as held:
+
+        def enter() -> None:
+            make_folder(options.output)
+            held.enter_context(alone_in(options.output))
+
+        from_first(enter)
+        yield accelerator, console or Console(highlight=False)
 
 
 def start_engine(options: LoopOptions) -> Accelerator:
     # A second run in one process may want another precision or device.
     AcceleratorState._reset_state(reset_partial_state=True)
-    choose_device(options.device)
+    device = choose_device(options.device)
     torch.set_float32_matmul_precision("high" if options.tf32 else "highest")
-    accelerator = Accelerator(
-        mixed_precision="bf16" if options.bf16 else "no",
-        cpu=options.device == "cpu",
-        log_with=list(options.report_to) or None,
-        project_dir=options.output if options.report_to else None,
-    )
-    if accelerator.num_processes > 1:
+    processes = started_processes()
+    if processes > 1:
+        check_processes(options, processes, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    elif options.processes > 1:
         raise ValueError(
-            f"{accelerator.num_processes} processes were started, and holdover trains in one: start it "
-            "without a launcher."
+            f"processes={options.processes} is for the command line, which starts them: use holdover "
+            "train, or start this program with torchrun."
         )
+    with without_accelerates_sharding():
+        accelerator = Accelerator(
+            mixed_precision="bf16" if options.bf16 else "no",
+            # Asked for several processes without a GPU, accelerate wants to be told that there is none.
+            cpu=options.device == "cpu" or (processes > 1 and device.type == "cpu"),
+            log_with=list(options.report_to) or None,
+            project_dir=options.output if options.report_to else None,
+        )
+    if accelerator.num_processes > 1:
+        open_talk()
     return accelerator
 
 
 def prepare_folder(options: LoopOptions, resume: bool) -> Path | None:
     """An empty folder for the run, or the checkpoint to continue from."""
+    return from_first(lambda: _prepare_folder(options, resume))
+
+
+def _prepare_folder(options: LoopOptions, resume: bool) -> Path | None:
     folder = options.output
     found = numbered(folder)
     if resume:
@@ -129,29 +156,47 @@ def build_loop(
     model: Any,
     task: Task,
     data: dict[str, Any],
-    save: Callable[[Path], None],
+    save: Callable[[Path, dict[str, Tensor] | None], None],
     accelerator: Accelerator,
     console: Console,
     unit: str = "tokens",
+    layers: Sequence[nn.Module] = (),
 ) -> Loop:
-    """The loop around a model that is on its device. `save` writes the model into a folder, `data` is
-    what the run says of its data, `unit` what its batches count."""
-    prepared, optimizer = accelerator.prepare(model, build_optimizer(model, options))
+    """The loop around a model that is on its device. `save` writes the model into a folder, with weights
+    that it is given where processes hold parts of them; `data` is what the run says of its data, `unit`
+    what its batches count, `layers` what of the model is put together at a time."""
+    # Autocast, and no more: how processes hold the model is `hold`'s to say.
+    prepared = accelerator.prepare_model(model, evaluation_mode=True)
+    held = hold(prepared, layers, accelerator.device, wants_shards(options))
+    optimizer = build_optimizer(model, options)
     if options.report_to:
         accelerator.init_trackers("holdover", config={"settings": json.dumps(as_dict(options))})
     about = json.dumps(about_run(options, data), indent=2).encode()
-    if not (options.output / RUN).exists():
-        with writing(options.output / RUN):
-            write_atomically(options.output / RUN, about)
 
-    def save_model(folder: Path) -> None:
-        save(folder)
+    def write_about() -> None:
+        if not (options.output / RUN).exists():
+            with writing(options.output / RUN):
+                write_atomically(options.output / RUN, about)
+
+    from_first(write_about)
+
+    def save_model(folder: Path, weights: dict[str, Tensor] | None) -> None:
+        save(folder, weights)
         (folder / RUN).write_bytes(about)
 
     display = Display(console, accelerator.device, options.log_every, unit)
-    loop = Loop(prepared, optimizer, task, options, accelerator, display, save_model)
+    loop = Loop(held, optimizer, task, options, accelerator, display, save_model)
     display.expect(loop.total)
     return loop
+
+
+def shared_by(options: LoopOptions) -> str:
+    """How the rows of a step are shared, behind what a step is."""
+    processes = own_share().of
+    if processes == 1:
+        return ""
+    holding = "a part" if wants_shards(options) else "a copy"
+    return f"; shared by {processes} processes, each with {holding} of the weights"
 
 
 def continue_loop(loop: Loop, checkpoint: Path | None, resume: bool, console: Console) -> None:
@@ -165,7 +210,9 @@ def continue_loop(loop: Loop, checkpoint: Path | None, resume: bool, console: Co
 
 def run_to_end(loop: Loop, console: Console) -> Reached:
     reached = loop.run()
-    loop.accelerator.end_training()
+    # Not end_training: other runs of this process may still want its process group.
+    for tracker in loop.accelerator.trackers:
+        tracker.finish()
     show_end(console, loop.options, reached, loop.task.decides)
     return reached
 

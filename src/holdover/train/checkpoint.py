@@ -167,15 +167,15 @@ def damaged(checkpoint: Path, error: Exception) -> ValueError:
 def random_state() -> dict[str, Tensor]:
     states = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
-        states |= {f"cuda.{n}": s for n, s in enumerate(torch.cuda.get_rng_state_all())}
+        # Of the one device that this process uses.
+        states["cuda.0"] = torch.cuda.get_rng_state()
     return states
 
 
 def restore_random_state(states: dict[str, Tensor]) -> None:
     torch.set_rng_state(states["cpu"])
-    devices = [states[key] for key in sorted(states) if key.startswith("cuda.")]
-    if devices and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(devices[: torch.cuda.device_count()])
+    if "cuda.0" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda.0"])
 
 
 def _for_disk(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from ..state import State
-from .loop import Task
+from .task import Task
 
 # How much farther than the uncompiled step's from the gradients in float32 those of the compiled one
 # may be, and which share of a gradient another order of sums may make of it.

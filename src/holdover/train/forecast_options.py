@@ -64,6 +64,8 @@ class ForecastOptions(LoopOptions, SeriesOptions):
             )
         if self.compile:
             raise ValueError("compile is for language models: leave it out.")
+        if self.shard:
+            raise ValueError("shard is for large models, and a forecaster is small: leave it out.")
         if self.added_learning_rate != LoopOptions.added_learning_rate:
             raise ValueError(
                 "added_learning_rate is for what was added to a pretrained model, and a forecaster is "

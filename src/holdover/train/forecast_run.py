@@ -7,8 +7,10 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from rich.console import Console
+from torch import Tensor
 
 from ..attach import RUN
+from ..processes import first_before_others, from_first, own_share
 from ..series import Prepared, open_table, prepare
 from ..state import write_atomically
 from .begin import (
@@ -24,19 +26,18 @@ from .checkpoint import damaged
 from .forecast_options import ForecastOptions
 from .forecaster_folder import build_forecaster, is_trained, open_forecaster, save_forecaster
 from .forecasting import Forecasting
-from .loop import Reached
+from .reached import Reached
 
 
 def train_forecaster(
     options: ForecastOptions, *, resume: bool = False, console: Console | None = None
 ) -> Reached:
     """Train a forecaster; returns how far it came."""
-    console = console or Console(highlight=False)
     if resume and not is_trained(options.model):
         raise ValueError(f"{options.model} learns nothing to continue: leave --resume out.")
     if (options.output / "config.json").exists():
         raise ValueError(f"{options.output} holds a forecaster already: give another --output.")
-    with engine_of(options) as accelerator:
+    with engine_of(options, console) as (accelerator, console):
         return _train(options, resume, accelerator, console)
 
 
@@ -44,22 +45,23 @@ def _train(
     options: ForecastOptions, resume: bool, accelerator: Accelerator, console: Console
 ) -> Reached:
     checkpoint = prepare_folder(options, resume)
-    prepared = prepare(open_table(options), options)
+    prepared = first_before_others(lambda: prepare(open_table(options), options))
     if resume:
         _check_same_series(read_about(options.output)["data"], prepared.about)
     torch.manual_seed(options.seed)
     model = _build_model(options, prepared, checkpoint)
     _show_start(console, options, model, prepared)
     if not is_trained(options.model):
-        return _save_untrained(options, model, prepared, console)
+        return from_first(lambda: _save_untrained(options, model, prepared, console))
     # The same dropout for models that differ in how much drawing their weights took.
     torch.manual_seed(options.seed)
     model.to(accelerator.device)
 
-    def save(folder: Path) -> None:
+    def save(folder: Path, weights: dict[str, Tensor] | None) -> None:
+        assert weights is None, "a forecaster is not sharded"
         save_forecaster(folder, model, prepared.recipe)
 
-    task = Forecasting(prepared, options, accelerator.device)
+    task = Forecasting(prepared, options, accelerator.device, own_share())
     task.record(model)
     loop = build_loop(options, model, task, prepared.about, save, accelerator, console, "rows")
     continue_loop(loop, checkpoint, resume, console)

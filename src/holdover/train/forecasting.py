@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..data.prefetch import prefetch
 from ..evaluate.forecasts import score_forecasts
+from ..processes import Share
 from ..series import ForecastBatch, Prepared
 from ..state import State
 from .forecast_options import ForecastOptions
@@ -20,26 +21,34 @@ VALIDATED_AT_ONCE = 256
 class Forecasting:
     decides = "loss"
 
-    def __init__(self, prepared: Prepared, options: ForecastOptions, device: torch.device) -> None:
-        self.prepared, self.options, self.device = prepared, options, device
+    def __init__(
+        self,
+        prepared: Prepared,
+        options: ForecastOptions,
+        device: torch.device,
+        share: Share = Share(),
+    ) -> None:
+        self.prepared, self.options = prepared, options
+        self.device, self.share = device, share
         self.replayed: Forecast | None = None
 
     def record(self, model: Any) -> None:
         """Record the step, where it can be replayed; before any batch is prefetched, since no other
         thread may ask the driver for memory meanwhile."""
         options = self.options
-        # Gradients of several batches would be added up in memory that a replay writes over.
-        can_replay = not options.bf16 and options.accumulate == 1 and self.device.type == "cuda"
-        if options.replay and can_replay:
+        # Gradients of several batches would be added up in memory that a replay writes over; those of
+        # several processes are added up by hooks, which a replay does not call.
+        alone = options.accumulate == 1 and self.share.of == 1
+        if options.replay and alone and not options.bf16 and self.device.type == "cuda":
             batch = next(iter(self.prepared.train.batches(options.rows))).to(self.device)
             self.replayed = record(model, batch)
 
     def batches(self, epoch: int, start: int) -> Iterator[ForecastBatch]:
         options, windows = self.options, self.prepared.train
         if options.order == "sequential":
-            found = windows.batches(options.rows, start)
+            found = windows.batches(options.rows, start, self.share)
         else:
-            found = windows.shuffled(options.rows, options.seed, epoch, start)
+            found = windows.shuffled(options.rows, options.seed, epoch, start, self.share)
         return prefetch(found, self.device)
 
     def length(self, epoch: int) -> int:

@@ -13,6 +13,7 @@ from ..data.tokens import Tokens
 from ..data.walk import Batch, Walk, forgetting, training_rows
 from ..evaluate.collapse import check_collapse, collapse_sentence
 from ..evaluate.score import score
+from ..processes import Share, each
 from ..state import State
 from .options import TrainOptions
 
@@ -21,12 +22,18 @@ class LanguageModelling:
     decides = "loss"
 
     def __init__(
-        self, training: Tokens, validation: Tokens, options: TrainOptions, device: torch.device
+        self,
+        training: Tokens,
+        validation: Tokens,
+        options: TrainOptions,
+        device: torch.device,
+        share: Share = Share(),
     ) -> None:
         self.training = training
         self.validation = validation
         self.options = options
         self.device = device
+        self.share = share
         # Of two epochs, the current one and the first, which says how many steps there will be.
         self.walk = lru_cache(maxsize=2)(self._walk)
 
@@ -44,7 +51,8 @@ class LanguageModelling:
         )
 
     def batches(self, epoch: int, start: int) -> Iterator[Batch]:
-        return prefetch(self.walk(epoch).batches(self.options.windows, start), self.device)
+        found = self.walk(epoch).batches(self.options.windows, start, self.share)
+        return prefetch(found, self.device)
 
     def length(self, epoch: int) -> int:
         return -(-len(self.walk(epoch)) // self.options.windows)
@@ -59,6 +67,12 @@ class LanguageModelling:
         return output.loss, output.state
 
     def validate(self, model: Any) -> dict[str, float]:
+        sums = each(lambda: self._own_sums(model))
+        loss = sum(total for total, _ in sums) / sum(count for _, count in sums)
+        return {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+
+    def _own_sums(self, model: Any) -> tuple[float, int]:
+        """Summed loss and number of the targets in this process's share."""
         # Compiled, a plain model's losses without gradients were seen to be wrong (docs/training.md).
         with model.uncompiled():
             scores = score(
@@ -67,9 +81,9 @@ class LanguageModelling:
                 rows=self.options.rows,
                 reset_every=self.options.reset_every,
                 device=self.device,
+                share=self.share,
             )
-        loss = scores.mean()
-        return {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+        return scores.total(), int(scores.scored.sum())
 
     def alarm(self, model: Any, found: dict[str, float]) -> str | None:
         collapse = check_collapse(model, self.validation, found["loss"], self.device)

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from ..processes import is_first
 from ..state import write_atomically
 
 LOG = "log.jsonl"
@@ -35,17 +36,24 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 class Log:
+    """Written by the first of several processes."""
+
     def __init__(self, folder: Path) -> None:
         self.path = folder / LOG
         self._file: Any = None
+        self._is_mine = is_first()
 
     def continue_from(self, step: int) -> None:
         """Forget what was logged after a step."""
+        if not self._is_mine:
+            return
         kept = [line for line in read_log(self.path) if line["step"] <= step]
         with writing(self.path):
             write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
     def write(self, **values: Any) -> None:
+        if not self._is_mine:
+            return
         # JSON has no word for what is no number.
         values = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value

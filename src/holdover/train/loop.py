@@ -4,20 +4,24 @@
   loss that is no number therefore stops the run one step late, but before anything is saved.
 * A position is (epoch, batch): with the seed it says which tokens come next.
 * Everything that decides the next step is in the checkpoint; times and speeds are not.
+* Several processes read their own rows of every batch and make one step. The first one writes, shows and
+  keeps the time; a signal that any of them gets stops all behind the same step.
 """
 
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
 
+from ..processes import each, from_first, own_numbers, own_share, summed
 from ..state import State
 from .checkpoint import (
     Checkpoint,
@@ -29,86 +33,31 @@ from .checkpoint import (
 from .log import Log
 from .optim import named_state, rate, restore_state, set_rate
 from .options import LoopOptions
+from .parallel import Alone, local_part, whole
 from .pending import Pending
 from .progress import Display, memory_used, metrics_line
+from .reached import Reached, total_steps, why_over
 from .signals import Signals
-
-
-class BatchLike(Protocol):
-    @property
-    def scored(self) -> int: ...  # targets
-
-    @property
-    def tokens(self) -> int: ...  # that are read, each counted once
-
-
-class Task(Protocol):
-    """What is trained."""
-
-    @property
-    def decides(self) -> str:
-        """The measure of `validate` whose smallest value makes a checkpoint the best."""
-        ...
-
-    def batches(self, epoch: int, start: int) -> Iterator[BatchLike]:
-        """The batches of an epoch from number `start` on, on the device."""
-        ...
-
-    def length(self, epoch: int) -> int:
-        """Batches of an epoch."""
-        ...
-
-    def tokens(self) -> int:
-        """Tokens (or values) that are read in an epoch."""
-        ...
-
-    def loss(
-        self, model: Any, batch: Any, carried: State | None, count: int
-    ) -> tuple[Tensor, State | None]:
-        """The batch's summed loss divided by `count`, and what the next batch continues from."""
-        ...
-
-    def validate(self, model: Any) -> dict[str, float]:
-        """Measures on held-out data."""
-        ...
-
-    def alarm(self, model: Any, found: dict[str, float]) -> str | None:
-        """What is plainly wrong with a model that is past its warm-up and validates so, if anything."""
-        ...
-
-
-@dataclass
-class Reached:
-    """How far a run has come."""
-
-    step: int = 0
-    epoch: int = 0
-    batch: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    best: float | None = None
-    best_step: int = 0
-    without_better: int = 0
-    validated_at: int = 0
-    finished: str | None = None
+from .task import BatchLike, Task
 
 
 class Loop:
     def __init__(
         self,
-        model: Any,
+        held: Alone,
         optimizer: Any,
         task: Task,
         options: LoopOptions,
         accelerator: Accelerator,
         display: Display,
-        save_model: Callable[[Path], None],
+        save_model: Callable[[Path, dict[str, Tensor] | None], None],
     ) -> None:
-        self.model, self.optimizer, self.task, self.options = model, optimizer, task, options
+        self.held, self.optimizer, self.task, self.options = held, optimizer, task, options
+        self.model: Any = held.model
         self.accelerator = accelerator
         self.display = display
         self.save_model = save_model
-        trained = [p for p in model.parameters() if p.requires_grad]
+        trained = [p for p in self.model.parameters() if p.requires_grad]
         # Adam keeps two numbers for each.
         adam = 2 * sum(p.numel() * p.element_size() for p in trained)
         self.checkpoints = Checkpoints(options.output, options.keep, adam)
@@ -118,6 +67,9 @@ class Loop:
         self.total = total_steps(options, task)
         self._pending: Pending | None = None
         self.signals = Signals()
+        self._processes = own_share().of
+        self._told_minutes = 0.0
+        self._told_signal: str | None = None
 
     def resume(self, path: Path) -> None:
         """Continue from a checkpoint whose weights are in the model already."""
@@ -127,14 +79,15 @@ class Loop:
         except TypeError as error:
             raise damaged(path, error) from error
         self.reached.finished = None
-        restore_state(self._own_model(), self.optimizer, point.optimizer)
+        restore_state(self.model, self.optimizer, point.optimizer, self.held.as_held)
         self.carried = point.carried
         if self.carried is not None:
             # A copy, for the reason that weights are copied when a model is opened.
-            self.carried = self.carried.to(self.accelerator.device, copy=True)
+            self.carried = self._own_rows(self.carried).to(self.accelerator.device, copy=True)
         self.log.continue_from(self.reached.step)
         # The run may have been killed between writing its best checkpoint and linking to it.
-        self.checkpoints.mark_best(self.reached.best_step)
+        from_first(lambda: self.checkpoints.mark_best(self.reached.best_step))
+        self._told_minutes = self.reached.seconds / 60
         # Last: nothing may draw a number between here and the next step.
         restore_random_state(point.random)
 
@@ -145,10 +98,10 @@ class Loop:
         self.display.start(self.reached.step, self.reached.tokens, left)
         try:
             with self.signals:
-                if self.reached.step == 0 and not self.checkpoints.found():
+                if self.reached.step == 0 and not from_first(self.checkpoints.found):
                     self._validate()
                     self._save()
-                    self.checkpoints.check_room_for_run()
+                    from_first(self.checkpoints.check_room_for_run)
                 self._steps()
         finally:
             self.display.stop()
@@ -158,14 +111,14 @@ class Loop:
     def _steps(self) -> None:
         reached, stream = self.reached, self._stream()
         # A run that is continued may have been at its end already.
-        reached.finished = self._limit()
+        reached.finished = self._why_over()
         try:
             while reached.finished is None:
                 group = self._group(stream)
                 self._step([batch for _, batch in group])
                 begun = reached.epoch
                 (reached.epoch, reached.batch), _ = group[-1]
-                reached.finished = self._limit()
+                reached.finished = self._why_over()
                 self._after_step(epoch_ended=reached.epoch > begun)
         finally:
             stream.close()
@@ -177,13 +130,15 @@ class Loop:
         if due or (reached.finished and reached.tokens > reached.validated_at):
             self._settle()
             self._validate()
-            reached.finished = reached.finished or self._limit()
+            reached.finished = reached.finished or self._why_over()
             self._save()
-        elif reached.finished or self.signals.name or reached.step % self.options.save_every == 0:
+        elif (
+            reached.finished or self._asked_to_stop() or reached.step % self.options.save_every == 0
+        ):
             self._save()
-        if self.signals.name and not reached.finished:
+        if self._asked_to_stop() and not reached.finished:
             told = f"stopped after step {reached.step:,}; continue with --resume."
-            self.display.say(f"{self.signals.name}: {told}")
+            self.display.say(f"{self._asked_to_stop()}: {told}")
             raise KeyboardInterrupt
 
     def _stream(self) -> Generator[tuple[tuple[int, int], BatchLike]]:
@@ -200,22 +155,23 @@ class Loop:
         return [item for _, item in zip(wanted, stream, strict=False)]
 
     def _step(self, batches: list[Any]) -> None:
-        reached, accelerator = self.reached, self.accelerator
+        reached, held = self.reached, self.held
         self.model.train()
+        own_numbers(self.options.seed, reached.step)
         share = rate(reached.step + 1, self.total, self.options, reached.epoch)
         set_rate(self.optimizer, share)
         count = max(sum(batch.scored for batch in batches), 1)
         total: Tensor | None = None
         for number, batch in enumerate(batches):
             alone = number == len(batches) - 1
-            with nullcontext() if alone else accelerator.no_sync(self.model):
-                loss, carried = self.task.loss(self.model, batch, self.carried, count)
-                accelerator.backward(loss)
+            with nullcontext() if alone else held.accumulating():
+                loss, self.carried = held.loss(self.task, batch, self.carried, count)
+                held.backward(loss)
             total = loss.detach() if total is None else total + loss.detach()
-            self.carried = None if carried is None else carried.detach()
+        held.gradients_are_here()
         norm = None
         if self.options.clip is not None:
-            norm = accelerator.clip_grad_norm_(self.model.parameters(), self.options.clip)
+            norm = whole(clip_grad_norm_(self.model.parameters(), self.options.clip))
         self.optimizer.step()
         self.optimizer.zero_grad()
         reached.step += 1
@@ -223,7 +179,12 @@ class Loop:
         assert total is not None
         rates = (self.options.learning_rate * share, self.options.added_learning_rate * share)
         self._settle()
-        self._pending = Pending(reached.step, reached.tokens, rates, total, norm)
+        told = None
+        if self._processes > 1:
+            minutes = (time.perf_counter() - self._started) / 60 * (own_share().number == 0)
+            mine = torch.tensor([minutes, *self.signals.flags()], dtype=total.dtype)
+            total, *told = summed(torch.cat([total[None], mine.to(total.device)]))
+        self._pending = Pending(reached.step, reached.tokens, rates, total, norm, told)
         if self._pending.is_here:
             self._settle()
 
@@ -232,7 +193,10 @@ class Loop:
         pending, self._pending = self._pending, None
         if pending is None:
             return
-        loss, norm = pending.read()
+        loss, norm, *told = pending.read()
+        if told:
+            self._told_minutes, *flags = told
+            self._told_signal = self.signals.named(flags)
         if not math.isfinite(loss):
             self._give_up(f"loss of step {pending.step} is {loss}")
         if not math.isfinite(norm):
@@ -262,8 +226,9 @@ class Loop:
 
     def _check_weights(self) -> None:
         """Without clipping nobody looks at gradients: a loss may be the last finite thing."""
-        finite = [weight.detach().isfinite().all() for weight in self._own_model().parameters()]
-        if not bool(torch.stack(finite).all()):
+        weights = [local_part(weight.detach()) for weight in self.model.parameters()]
+        finite = torch.stack([weight.isfinite().all() for weight in weights])
+        if not all(each(lambda: bool(finite.all()))):
             self._give_up(f"weights after step {self.reached.step} are not finite")
 
     def _give_up(self, what: str) -> NoReturn:
@@ -279,7 +244,9 @@ class Loop:
         reached = self.reached
         self.model.eval()
         with torch.no_grad(), self.accelerator.autocast():
-            found = self.task.validate(self._own_model())
+            measured = self.held.read(self.task.validate)
+        # Told by one, so that all decide alike.
+        found = from_first(lambda: measured)
         value = found[self.task.decides]
         better = math.isfinite(value) and (reached.best is None or value < reached.best)
         if better:
@@ -293,55 +260,53 @@ class Loop:
         mark = "  (best so far)" if better and reached.step else ""
         self.display.say(f"validation at step {reached.step:,}: {metrics_line(found)}{mark}")
         if reached.step > self.options.warm_up:
-            alarm = self.task.alarm(self._own_model(), found)
+            alarm = self.held.read(lambda model: self.task.alarm(model, found))
             if alarm is not None:
                 self.log.write(step=reached.step, tokens=reached.tokens, alarm=alarm)
                 self.display.say(alarm)
 
-    def _save(self) -> Path:
+    def _save(self) -> None:
         self._settle()
         self._check_weights()
         reached = self.reached
         reached.seconds = time.perf_counter() - self._started
         self.log.sync()
-        point = Checkpoint(
-            named_state(self._own_model(), self.optimizer),
-            random_state(),
-            self.carried,
-            asdict(reached),
-        )
-        path = self.checkpoints.save(reached.step, self.save_model, point)
-        if reached.best_step == reached.step:
-            self.checkpoints.mark_best(reached.step)
-        self.checkpoints.drop_old()
+        optimizer, weights = named_state(self.model, self.optimizer), self.held.weights()
+        point = Checkpoint(optimizer, random_state(), self._all_rows(), asdict(reached))
+
+        def write() -> None:
+            def save_model(folder: Path) -> None:
+                self.save_model(folder, weights)
+
+            self.checkpoints.save(reached.step, save_model, point)
+            if reached.best_step == reached.step:
+                self.checkpoints.mark_best(reached.step)
+            self.checkpoints.drop_old()
+
+        from_first(write)
         self.display.pause(reached.tokens)
-        return path
 
-    def _limit(self) -> str | None:
-        """Why the run is over, if it is."""
-        options, reached = self.options, self.reached
-        if reached.epoch >= options.epochs:
-            return f"{options.epochs} epochs were read"
-        if options.patience is not None and reached.without_better >= options.patience:
-            return f"{options.patience} validations brought nothing better"
-        if options.max_steps is not None and reached.step >= options.max_steps:
-            return f"{reached.step:,} steps were made"
-        if options.max_tokens is not None and reached.tokens >= options.max_tokens:
-            return f"{reached.tokens:,} tokens were read"
-        minutes = (time.perf_counter() - self._started) / 60
-        if options.max_time is not None and minutes >= options.max_time:
-            return f"{minutes:.1f} minutes have passed"
-        return None
+    def _all_rows(self) -> State | None:
+        """What is carried by the rows of all processes, in their order."""
+        if self._processes == 1 or self.carried is None:
+            return self.carried
+        own = self.carried.to("cpu")
+        return State.concat(each(lambda: own))
 
-    def _own_model(self) -> Any:
-        return self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+    def _own_rows(self, carried: State) -> State:
+        if self._processes == 1:
+            return carried
+        return carried.rows(list(own_share().rows(carried.batch_size)))
 
+    def _why_over(self) -> str | None:
+        return why_over(self.options, self.reached, self._clock())
 
-def total_steps(options: LoopOptions, task: Task) -> int:
-    """Steps until the limits that are known beforehand (epochs differ by a batch at most)."""
-    batches = task.length(0)
-    steps = -(-batches * options.epochs // options.accumulate)
-    if options.max_tokens is not None:
-        a_step = max(task.tokens() * options.accumulate / batches, 1)
-        steps = min(steps, math.ceil(options.max_tokens / a_step))
-    return steps if options.max_steps is None else min(steps, options.max_steps)
+    def _clock(self) -> float:
+        """Minutes of training; of several processes the first one's, as it told them last."""
+        if self._processes > 1:
+            return self._told_minutes
+        return (time.perf_counter() - self._started) / 60
+
+    def _asked_to_stop(self) -> str | None:
+        """The signal that came; of several processes one that all have been told of."""
+        return self._told_signal if self._processes > 1 else self.signals.name

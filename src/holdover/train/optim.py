@@ -1,12 +1,15 @@
 """The optimiser: Adam with a learning rate for what was pretrained and one for what was added."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
+from ..processes import is_first
 from .options import LoopOptions
+from .parallel import whole
 
 
 def build_optimizer(model: Any, options: LoopOptions) -> torch.optim.AdamW:
@@ -66,15 +69,25 @@ def set_rate(optimizer: Any, share: float) -> None:
 
 
 def named_state(model: nn.Module, optimizer: Any) -> dict[str, torch.Tensor]:
-    """The optimiser's tensors under the names of their parameters."""
+    """The optimiser's tensors under the names of their parameters; of several processes the first one
+    keeps them."""
     tensors = {}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
-            tensors[f"{name}/{key}"] = torch.as_tensor(value)
+            tensor = whole(torch.as_tensor(value))
+            if is_first():
+                # From the device at once, if it had to be put together there.
+                tensors[f"{name}/{key}"] = tensor if tensor is value else tensor.cpu()
     return tensors
 
 
-def restore_state(model: nn.Module, optimizer: Any, tensors: dict[str, torch.Tensor]) -> None:
+def restore_state(
+    model: nn.Module,
+    optimizer: Any,
+    tensors: dict[str, torch.Tensor],
+    as_held: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> None:
+    """as_held: makes of a parameter's tensor what this process holds of it."""
     by_name: dict[str, dict[str, torch.Tensor]] = {}
     for key, tensor in tensors.items():
         name, _, part = key.rpartition("/")
@@ -85,6 +98,9 @@ def restore_state(model: nn.Module, optimizer: Any, tensors: dict[str, torch.Ten
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             if names[id(parameter)] in by_name:
-                state[number] = by_name[names[id(parameter)]]
+                state[number] = {
+                    part: as_held(parameter, tensor)
+                    for part, tensor in by_name[names[id(parameter)]].items()
+                }
             number += 1
     optimizer.load_state_dict({"state": state, "param_groups": current["param_groups"]})

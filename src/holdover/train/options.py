@@ -18,10 +18,11 @@ ALIASES = {
     **{name: f"recurrence.{name}" for name in ("rsa", *RSA_FIELDS)},
 }
 # What may differ between a run and its continuation: when it ends (unless learning rates depend on
-# that), what it shows and keeps, where this machine has its files.
+# that), what it shows and keeps, where this machine has its files, how many processes share the work.
 CHANGEABLE = frozenset(
     {"epochs", "max_steps", "max_tokens", "max_time", "patience", "save_every", "keep", "log_every"}
     | {"report_to", "output", "data_dir", "cache_dir", "check_compiled", "replay"}
+    | {"processes", "shard"}
 )
 
 
@@ -83,6 +84,12 @@ class LoopOptions:
     """Compile the step; worth it for runs of more than a few minutes on a GPU."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train."""
+    processes: int = 1
+    """Start so many processes on this machine, one a GPU, that share the rows; torchrun and accelerate
+    launch start them themselves."""
+    shard: bool = False
+    """With several processes: each holds a part of the weights, gradients and the optimiser's numbers
+    (FSDP2), not a copy of all."""
     seed: int = 0
     """Of new weights, dropout and the order of documents."""
     log_every: int = 20
@@ -93,7 +100,7 @@ class LoopOptions:
     def __post_init__(self) -> None:
         at_least = {"warm_up": 0, "accumulate": 1, "epochs": 1, "max_steps": 1, "max_tokens": 1}
         at_least |= {"validate_every": 1, "patience": 1, "save_every": 1, "keep": 1, "seed": 0}
-        at_least |= {"log_every": 1}
+        at_least |= {"log_every": 1, "processes": 1}
         for name, least in at_least.items():
             value = getattr(self, name)
             if value is not None and value < least:

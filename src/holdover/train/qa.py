@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..data.prefetch import prefetch
 from ..evaluate.answering import answer_questions, score_answers
+from ..processes import Share
 from ..questions import Pairs, QuestionBatch
 from ..reader import answer_nll
 from ..state import State
@@ -16,16 +17,21 @@ from .qa_options import QAOptions
 
 class QuestionAnswering:
     def __init__(
-        self, training: Pairs, validation: Pairs, options: QAOptions, device: torch.device
+        self,
+        training: Pairs,
+        validation: Pairs,
+        options: QAOptions,
+        device: torch.device,
+        share: Share = Share(),
     ) -> None:
         self.training, self.validation = training, validation
-        self.options, self.device = options, device
+        self.options, self.device, self.share = options, device, share
         # The smallest is best, and of F1 the largest.
         self.decides = "loss" if options.best_by == "loss" else "f1_missed"
 
     def batches(self, epoch: int, start: int) -> Iterator[QuestionBatch]:
         options = self.options
-        found = self.training.shuffled_batches(options.rows, options.seed, epoch, start)
+        found = self.training.shuffled_batches(options.rows, options.seed, epoch, start, self.share)
         return prefetch(found, self.device)
 
     def length(self, epoch: int) -> int:

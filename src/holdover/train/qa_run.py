@@ -6,38 +6,41 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from rich.console import Console
+from torch import Tensor
 
 from ..attach import check_carry, check_vocabulary, model_folder
 from ..data.encoders import encoder_of
+from ..processes import first_before_others, own_share
 from ..questions import Pairs, PairTokenizer, Questions, training_questions
 from ..reader import Reader, build_reader, fitting, open_reader, save_reader
 from .begin import build_loop, continue_loop, engine_of, prepare_folder, read_about, run_to_end
 from .checkpoint import damaged
-from .loop import Reached
 from .qa import QuestionAnswering
 from .qa_options import QAOptions, ReaderRecurrence
+from .reached import Reached
 
 
 def train_reader(
     options: QAOptions, *, resume: bool = False, console: Console | None = None
 ) -> Reached:
     """Train a reader; returns how far it came."""
-    console = console or Console(highlight=False)
     check_carry(fitting(options.recurrence, ReaderRecurrence()))
-    with engine_of(options) as accelerator:
+    with engine_of(options, console) as (accelerator, console):
         return _train(options, resume, accelerator, console)
 
 
 def _train(options: QAOptions, resume: bool, accelerator: Accelerator, console: Console) -> Reached:
     checkpoint = prepare_folder(options, resume)
-    training, validation = training_questions(options, options.validation, options.held_out)
-    tokenizer = PairTokenizer(encoder_of(model_folder(options.model)))
+    training, validation = first_before_others(
+        lambda: training_questions(options, options.validation, options.held_out)
+    )
+    tokenizer = first_before_others(lambda: PairTokenizer(encoder_of(model_folder(options.model))))
     about = _about(training, validation, tokenizer)
     if resume:
         _check_same_questions(read_about(options.output)["data"], about)
     # The added weights are drawn here.
     torch.manual_seed(options.seed)
-    reader = _build(options, checkpoint)
+    reader = first_before_others(lambda: _build(options, checkpoint))
     check_vocabulary(reader.encoder, tokenizer.encoder)
     if options.freeze_base:
         reader.encoder.freeze_base()
@@ -48,11 +51,12 @@ def _train(options: QAOptions, resume: bool, accelerator: Accelerator, console: 
     torch.manual_seed(options.seed)
     reader.to(accelerator.device)
 
-    def save(folder: Path) -> None:
-        save_reader(folder, reader, tokenizer.encoder)
+    def save(folder: Path, weights: dict[str, Tensor] | None) -> None:
+        save_reader(folder, reader, tokenizer.encoder, weights)
 
-    task = QuestionAnswering(pairs[0], pairs[1], options, accelerator.device)
-    loop = build_loop(options, reader, task, about, save, accelerator, console)
+    task = QuestionAnswering(pairs[0], pairs[1], options, accelerator.device, own_share())
+    layers = reader.encoder.seams.layers
+    loop = build_loop(options, reader, task, about, save, accelerator, console, layers=layers)
     continue_loop(loop, checkpoint, resume, console)
     return run_to_end(loop, console)
 

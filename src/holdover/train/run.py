@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from rich.console import Console
+from torch import Tensor
 
 from ..attach import (
     RecurrentModel,
@@ -19,21 +20,29 @@ from ..attach import (
 from ..data.encoders import encoder_of
 from ..data.splits import read_text
 from ..data.tokens import Encoder, Tokens
-from .begin import build_loop, continue_loop, engine_of, prepare_folder, read_about, run_to_end
+from ..processes import first_before_others, own_share
+from .begin import (
+    build_loop,
+    continue_loop,
+    engine_of,
+    prepare_folder,
+    read_about,
+    run_to_end,
+    shared_by,
+)
 from .checkpoint import damaged
 from .compiled import check_gradients
 from .language import LanguageModelling
-from .loop import Reached
 from .options import TrainOptions
+from .reached import Reached
 
 
 def train(
     options: TrainOptions, *, resume: bool = False, console: Console | None = None
 ) -> Reached:
     """Train a language model; returns how far it came."""
-    console = console or Console(highlight=False)
     check_carry(options.recurrence)
-    with engine_of(options) as accelerator:
+    with engine_of(options, console) as (accelerator, console):
         return _train(options, resume, accelerator, console)
 
 
@@ -41,14 +50,16 @@ def _train(
     options: TrainOptions, resume: bool, accelerator: Accelerator, console: Console
 ) -> Reached:
     checkpoint = prepare_folder(options, resume)
-    encoder = encoder_of(model_folder(options.model), options.tokenizer, options.gguf_file)
-    training, validation = read_texts(options, encoder, console)
+    encoder = first_before_others(
+        lambda: encoder_of(model_folder(options.model), options.tokenizer, options.gguf_file)
+    )
+    training, validation = first_before_others(lambda: read_texts(options, encoder, console))
     if resume:
         check_same_texts(read_about(options.output), training, validation)
-    model = build_model(options, encoder, checkpoint)
+    model = first_before_others(lambda: build_model(options, encoder, checkpoint))
     check_vocabulary(model, encoder)
     model.to(accelerator.device)
-    task = LanguageModelling(training, validation, options, accelerator.device)
+    task = LanguageModelling(training, validation, options, accelerator.device, own_share())
     if options.compile:
         model.compile_step()
         if options.check_compiled and not resume:
@@ -56,15 +67,19 @@ def _train(
     # The same dropout for twins, whatever drawing their added weights took.
     torch.manual_seed(options.seed)
 
-    def save(folder: Path) -> None:
+    def save(folder: Path, weights: dict[str, Tensor] | None) -> None:
         with quietly():
-            model.save_pretrained(folder)
+            model.save_pretrained(folder, state_dict=weights)
         encoder.save(folder)
 
     data = {"training": training.about, "validation": validation.about}
-    loop = build_loop(options, model, task, data, save, accelerator, console)
+    # Counted before processes hold parts of it.
+    counts = model.parameter_counts()
+    loop = build_loop(
+        options, model, task, data, save, accelerator, console, layers=model.seams.layers
+    )
     continue_loop(loop, checkpoint, resume, console)
-    show_start(console, options, model, training, validation)
+    show_start(console, options, counts, training, validation)
     return run_to_end(loop, console)
 
 
@@ -117,11 +132,10 @@ def build_model(options: TrainOptions, encoder: Encoder, checkpoint: Path | None
 def show_start(
     console: Console,
     options: TrainOptions,
-    model: RecurrentModel,
+    counts: dict[str, int],
     training: Tokens,
     validation: Tokens,
 ) -> None:
-    counts = model.parameter_counts()
     recurrence = options.recurrence
     console.print(
         f"{options.model}, recurrence {recurrence.carry}: {counts['all']:,} parameters, "
@@ -129,7 +143,7 @@ def show_start(
         f"{training.about['source']}: {len(training):,} tokens in {training.documents:,} documents to "
         f"learn from, {len(validation):,} in {validation.documents:,} to validate on.\n"
         f"A step: {options.rows} rows x {options.windows * options.accumulate} windows of "
-        f"{recurrence.window} tokens, overlap {recurrence.overlap}.",
+        f"{recurrence.window} tokens, overlap {recurrence.overlap}{shared_by(options)}.",
         highlight=False,
         soft_wrap=True,
     )

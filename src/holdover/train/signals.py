@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 WANTED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
@@ -25,6 +26,16 @@ class Signals:
     def __exit__(self, *raised: Any) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def flags(self) -> list[float]:
+        """Which signal came, in numbers that processes can sum."""
+        return [float(self.name == number.name) for number in WANTED]
+
+    @staticmethod
+    def named(flags: Sequence[float]) -> str | None:
+        """The signal that some process's flags say came."""
+        came = [number.name for number, flag in zip(WANTED, flags, strict=True) if flag]
+        return came[0] if came else None
 
     def _note(self, number: int, frame: Any) -> None:
         if self.name is not None:
