@@ -6,8 +6,8 @@ from ..page.wording import MINUS, escaped
 from .gather import Section
 
 NOTHING = "\u2013"
-# From here on digits are no news.
-LARGE = 1e6
+# From here on digits are no news; whole numbers, with their commas, are read longer.
+LARGE, LARGE_WHOLE = 1e6, 1e9
 
 
 def shown(value: Value, found: Estimate | None) -> tuple[str, str]:
@@ -22,7 +22,8 @@ def shown(value: Value, found: Estimate | None) -> tuple[str, str]:
 
 
 def _form(value: Value, number: float) -> str:
-    form = value.form if abs(number) < LARGE else "{:.2e}"
+    large = LARGE_WHOLE if "," in value.form else LARGE
+    form = value.form if abs(number) < large else "{:.2e}"
     return form.format(number).replace("-", MINUS)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..mechanisms.rem import RecurrenceEncoding
 from ..processes import is_first
 from .options import LoopOptions
 from .parallel import whole
@@ -45,7 +46,12 @@ def _added(model: Any) -> list[nn.Parameter]:
         return model.added_parameters()
     # A forecaster is trained as a whole: nothing was added to it.
     recurrence = getattr(model, "recurrence", None)
-    return [] if recurrence is None else list(recurrence.parameters())
+    if recurrence is None:
+        return []
+    # The few numbers of a recurrence in attention are alike, wherever it is: Adam moves a gate by no
+    # more than the rate in a step, and from one share of the recurrence to another it is far.
+    encodings = [module for module in model.modules() if isinstance(module, RecurrenceEncoding)]
+    return [*recurrence.parameters(), *(p for one in encodings for p in one.parameters())]
 
 
 def rate(step: int, total: int | None, options: LoopOptions, epoch: int = 0) -> float:
