@@ -9,6 +9,8 @@ from holdover import cli
 from holdover.mechanisms.relative_softmax import PositionScores
 from holdover.models import TransformerXLConfig, TransformerXLForCausalLM
 from holdover.models.attend import ATTENTIONS
+from holdover.train import TrainOptions
+from holdover.train.optim import build_optimizer
 from reference.rem import Head, matrix
 from runs import losses_of, train
 from tiny import attach, build, tokens
@@ -176,3 +178,18 @@ def test_trained_from_the_command_line_all_its_parameters_move(tmp_path):
     words = ["eval", "--model", str(run), "--data", str(tmp_path / "text.txt"), "--device", "cpu"]
     words += ["--cache-dir", str(tmp_path / "cache"), "--output", str(tmp_path / "eval")]
     assert cli.main(words) == 0
+
+
+def test_the_numbers_of_the_recurrence_learn_at_the_added_rate():
+    rem = {"rem_counts": (0, 0, 0, 0, 1, 1), "rem_dilations": (2, 3)}
+    model = attach(build("holdover_xl", attention="rsa", **rem), carry="memory", window=8)
+    options = TrainOptions(model="a", data="b", learning_rate=1e-4, added_learning_rate=1e-2)
+    peaks = {
+        id(weight): group["peak"]
+        for group in build_optimizer(model, options).param_groups
+        for weight in group["params"]
+    }
+    by_name = {name: peaks[id(weight)] for name, weight in model.named_parameters()}
+    fast = {name for name, peak in by_name.items() if peak == 1e-2}
+    assert fast == {name for name in by_name if name.endswith((".nu", ".theta", ".mu"))}
+    assert len(fast) == 3 * model.backbone.config.n_layer

@@ -45,7 +45,7 @@ class LoopOptions:
     learning_rate: float = 5e-5
     """Of the pretrained weights."""
     added_learning_rate: float = 5e-4
-    """Of the weights that holdover added."""
+    """Of the weights that holdover added, and of the numbers of a recurrence in attention."""
     warm_up: int = 100
     """Steps over which learning rates rise from zero."""
     schedule: Literal["constant", "linear", "cosine", "halving"] = "constant"
