@@ -14,6 +14,7 @@ those of the two matrices in float32, uncompiled.
 
 import argparse
 import gc
+import json
 import math
 import statistics
 import time
@@ -77,7 +78,13 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument(
+        "--report", action="store_true", help="print the table of --output and stop"
+    )
     options = parser.parse_args()
+    if options.report:
+        print(report(options.output))
+        return
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     precision = torch.bfloat16 if device.type == "cuda" else torch.float32
     exact = first_step(build("two-matrix", options, device), options, torch.float32)
@@ -188,6 +195,17 @@ def measure(model: Any, options: argparse.Namespace, precision: torch.dtype) -> 
         "seconds": seconds,
         "peak_bytes": torch.cuda.max_memory_allocated() if cuda else 0,
     }
+
+
+def report(folder: Path) -> str:
+    records = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+    base = next(one["tokens_per_second"] for one in records if one["case"] == "two-matrix")
+    lines = ["| case | device | tokens/s | times two-matrix | peak GiB |", "|---|---|---|---|---|"]
+    for record in sorted(records, key=lambda one: one["tokens_per_second"]):
+        speed, memory = record["tokens_per_second"], record["peak_bytes"] / 2**30
+        cells = [record["case"], record["device"], f"{speed:,.0f}"]
+        lines.append(f"| {' | '.join(cells)} | {speed / base:.2f} | {memory:.1f} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

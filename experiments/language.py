@@ -67,7 +67,7 @@ SCALES = {
         positions=512,
         train=COMMON
         | ON_A_GPU
-        | {"rows": 32, "windows": 10, "max_steps": 600, "warm_up": 50, "validation_tokens": 20_000},
+        | {"rows": 16, "windows": 6, "max_steps": 400, "warm_up": 50, "validation_tokens": 20_000},
         rates=(1e-4, 3e-4, 1e-3),
         overlaps=PUBLISHED_OVERLAPS,
         plain_overlaps=PLAIN_OVERLAPS,

@@ -157,7 +157,11 @@ def test_the_readmes_example_runs(tmp_path, monkeypatch):
 
 
 def shown_in_readme(name: str) -> str:
-    text = (ROOT / "README.md").read_text()
+    return shown_in("README.md", name)
+
+
+def shown_in(page: str, name: str) -> str:
+    text = (ROOT / page).read_text()
     return re.search(rf"<!-- {name}:begin -->\n(.*?)<!-- {name}:end -->", text, re.S)[1].strip()
 
 
@@ -173,6 +177,12 @@ def script(path: str):
 def test_the_readmes_tables_are_the_benchmarks_records(name):
     benchmark = script(f"benchmarks/{name}.py")
     assert shown_in_readme(name) == benchmark.report(ROOT / "results" / name)
+
+
+@pytest.mark.parametrize("name", ["rsa", "transformer_xl", "block_recurrent"])
+def test_the_tables_of_speed_are_the_benchmarks_records(name):
+    benchmark = script(f"benchmarks/{name}.py")
+    assert shown_in("docs/training.md", name) == benchmark.report(ROOT / "results" / name)
 
 
 def test_the_readmes_evaluations_are_the_records():
