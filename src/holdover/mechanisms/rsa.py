@@ -39,7 +39,7 @@ Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 #   cuda   the products of scan.py on an H200, 4 rows, bfloat16, the better of eager and compiled:
 #          1.4 ms split and 2.4 ms scan at 2048, 6.8 and 3.5 at 8192. Where they meet is an estimate.
 LINEAR_FROM_KEYS = {"cpu": 256, "cuda": 4096}
-# With the kernel, on a GPU. Alone, a layer waits for Python up to 2048 keys and more (results/rsa: 2.5 ms
+# With the kernel, on a GPU. Alone, a layer waits for Python at 2048 keys still (results/rsa: 2.5 ms
 # linear, 1.9 split at 512, 2.6 and 2.2 at 2048), and the kernels themselves take 0.3 ms at 8192. In a
 # model, where Python is ahead, what counts is that linear has fewer of them and a third of the memory.
 LINEAR_FROM_KEYS_FUSED = 32
