@@ -44,9 +44,16 @@ WIKITEXT_2 = Text("wikitext-2", "wikitext-2", "perplexity_per_word_and_line")
 SCALES = {
     "smoke": Scale(
         model={
-            "model": "gpt2",
+            "model": "llama",
             "from_scratch": True,
-            "shape": {"n_layer": 2, "n_embd": 16, "n_head": 2, "n_positions": 64},
+            "shape": {
+                "num_hidden_layers": 2,
+                "hidden_size": 16,
+                "num_attention_heads": 2,
+                "num_key_value_heads": 2,
+                "intermediate_size": 32,
+                "max_position_embeddings": 64,
+            },
             "tokenizer": "bytes",
         },
         texts={"novel": Text("time-machine", "time-machine", limits={"document_tokens": 400})},

@@ -6,15 +6,21 @@
   used on every text.
 * plain: trained without overlap, read at all overlaps; with all positions of the model as well.
 * recurrent: one model for each overlap, read at its own.
+* cache: the plain one behind the keys and values of the last tokens, where its positions are rotary.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from language import SCALES, common, found, read, text_of, train
 
-from holdover.attach import RUN, read_run
+from holdover.attach import RUN, open_model, read_run, remove_recurrence
+from holdover.data.encoders import open_encoder
+from holdover.data.options import TextOptions
+from holdover.data.splits import read_text
+from holdover.evaluate.sliding_cache import bytes_a_token, read_with_cache
 from holdover.experiment import (
     Claim,
     Expectation,
@@ -28,11 +34,18 @@ from holdover.experiment import (
     Threats,
     Value,
     Work,
+    last_checkpoint,
     log_of,
     of_evaluation,
+    ratio,
 )
+from holdover.results import choose_device
 
 KINDS = ("plain", "recurrent")
+# Tokens whose keys and values are kept, one of them being more memory than a state of one embedding; and
+# how much is read of each document.
+KEPT = {"smoke": (0, 1, 8), "real": (0, 1, 30, 300)}
+READ_WITH_CACHE = 15_000
 STOCK = "untrained"
 # Per word on the test splits of WikiText-103 and PG-19: overlap, plain, recurrent.
 PUBLISHED = {
@@ -98,7 +111,22 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
                 name = named(kind, text, overlap, full=window == chosen.positions)
                 after = tuple(run.name for run in rates[kind])
                 made.append(Run(name, measure, settings, seed, after))
+            if scale in KEPT:
+                plain = made[-len(arms(scale))]
+                settings = {
+                    **common(scale),
+                    "text": text,
+                    "window": chosen.window,
+                    "kept": list(KEPT[scale]),
+                    "document_tokens": tokens_behind_cache(scale, text),
+                }
+                made.append(Run(named("cache", text), measure_cache, settings, seed, (plain.name,)))
     return made
+
+
+def tokens_behind_cache(scale: str, text: str) -> int:
+    """Tokens of a document that are read behind a cache."""
+    return SCALES[scale].texts[text].limits.get("document_tokens", READ_WITH_CACHE)
 
 
 def arms(scale: str) -> list[tuple[str, int, int, tuple[int, ...]]]:
@@ -119,7 +147,7 @@ def texts_with_stock(scale: str) -> list[str]:
 
 
 def named(kind: str, text: str, overlap: int = 0, full: bool = False) -> str:
-    if kind in ("plain", STOCK):
+    if kind in ("plain", "cache", STOCK):
         return f"{kind} {text}{' all positions' if full else ''}"
     return f"recurrent {text} overlap {overlap}"
 
@@ -156,6 +184,28 @@ def measure_stock(work: Work) -> dict[str, Any]:
     opened = found(work.settings["model"])
     window = work.settings["window"]
     return read_at(work, opened.pop("model"), window, window=window, **opened)
+
+
+def measure_cache(work: Work) -> dict[str, Any]:
+    """The trained plain model behind caches of several sizes, on the beginning of every document."""
+    settings = work.settings
+    (folder,) = work.others.values()
+    model = last_checkpoint(folder / "train")
+    device = choose_device(work.common.get("device", "auto"))
+    backbone = remove_recurrence(open_model(str(model))).to(device).eval()
+    places = {key: work.common[key] for key in ("data_dir", "cache_dir") if key in work.common}
+    options = TextOptions(data=text_of(work).test, **places)
+    tokens = read_text(options, open_encoder(model), "test", window=settings["window"])
+    work.read(tokens.about)
+    tokens = tokens.truncated(settings["document_tokens"])
+    measures: dict[str, Any] = {
+        "cache_bytes_a_token": bytes_a_token(backbone.config, torch.bfloat16)
+    }
+    for kept in settings["kept"]:
+        found = read_with_cache(backbone, tokens, settings["window"], kept)
+        over = f"{tokens.documents} documents"
+        measures[f"loss@kept {kept}"] = ratio(found.nats, found.tokens, over)
+    return measures
 
 
 def read_at(work: Work, model: Any, window: int, **how: Any) -> dict[str, Any]:
@@ -215,7 +265,10 @@ def layout(scale: str) -> Layout:
                 ],
             ),
         ],
-        tables=[one for text in texts for one in (table(scale, text), first_window(scale, text))],
+        tables=[
+            *(one for text in texts for one in (table(scale, text), first_window(scale, text))),
+            *([cache_table(scale, text) for text in texts] if scale in KEPT else []),
+        ],
         figures=[figure(scale, text) for text in texts],
         threats=Threats(
             internal=[
@@ -318,6 +371,23 @@ def first_window(scale: str, text: str) -> Table:
         ("model", "nats a token", "above plain"),
         rows,
         "The first window of every document, which no state reaches.",
+    )
+
+
+def cache_table(scale: str, text: str) -> Table:
+    """What the plain model gains by keys and values that it keeps."""
+    arm = named("cache", text)
+    rows = []
+    for kept in KEPT[scale]:
+        metric = f"loss@kept {kept}"
+        gained = Value(metric, arm, arm, "{:+.4f}", "loss@kept 0") if kept else ""
+        rows.append([str(kept), Value(metric, arm, form="{:.4f}"), gained])
+    return Table(
+        f"Behind a sliding cache: {text}",
+        ("tokens kept", "nats a token", "above none"),
+        rows,
+        "The plain model keeps the keys and values of the last tokens of a window. Those of a single "
+        "token take more memory than a state of one embedding, in all layers together.",
     )
 
 

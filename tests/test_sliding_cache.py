@@ -1,0 +1,64 @@
+"""A sliding cache: with room for everything it is the whole context, with none it is windows alone."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from holdover.data.byte_encoder import ByteEncoder
+from holdover.data.tokens import Tokens
+from holdover.evaluate.sliding_cache import bytes_a_token, read_with_cache
+from tiny import build
+
+
+def text(*lengths):
+    ids = np.random.default_rng(0).integers(0, 30, sum(lengths)).astype(np.uint16)
+    bounds = np.concatenate([[0], np.cumsum(lengths)])
+    return Tokens(ids, bounds, {}, ByteEncoder())
+
+
+def by_hand(model, ids, seen_from):
+    """The sum of -log p of each token given those from `seen_from(its predecessor)` on."""
+    total = 0.0
+    for last in range(len(ids) - 1):
+        given = ids[None, seen_from(last) : last + 1]
+        logits = model(input_ids=given, use_cache=False).logits[0, -1]
+        total += float(cross_entropy(logits, ids[last + 1]))
+    return total
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2"])
+@torch.no_grad()
+def test_of_every_room_it_reads_what_it_has_room_for(name):
+    # One layer: what a kept token is made of lies before what is kept only in the layers above.
+    model = build(name, num_hidden_layers=1).eval().double()
+    tokens = text(11, 2, 14)
+    for kept in (0, 3, 100):
+        found = read_with_cache(model, tokens, window=5, kept=kept)
+        assert found.tokens == [10, 1, 13]
+        for nats, (start, stop) in zip(found.nats, ((0, 11), (11, 13), (13, 27)), strict=True):
+            ids = torch.from_numpy(tokens.ids[start:stop].astype("int64"))
+            expected = by_hand(model, ids, lambda last: max(last // 5 * 5 - kept, 0))  # noqa: B023
+            assert nats == pytest.approx(expected, abs=1e-5)
+
+
+@torch.no_grad()
+def test_with_room_for_all_deep_models_have_the_whole_context():
+    model = build("llama").eval().double()
+    ids = torch.from_numpy(text(17).ids.astype("int64"))
+    logits = model(input_ids=ids[None]).logits[0, :-1]
+    whole = float(cross_entropy(logits, ids[1:], reduction="sum"))
+    assert read_with_cache(model, text(17), window=4, kept=99).nats[0] == pytest.approx(whole)
+    assert read_with_cache(model, text(17), window=4, kept=2).nats[0] != pytest.approx(whole)
+
+
+def test_a_token_costs_what_its_cache_holds():
+    model = build("llama").eval()
+    out = model(input_ids=torch.arange(7)[None], use_cache=True)
+    held = sum(l.keys.nbytes + l.values.nbytes for l in out.past_key_values.layers)  # noqa: E741
+    assert held == 7 * bytes_a_token(model.config, torch.float32)
+
+
+def test_learnt_positions_are_refused():
+    with pytest.raises(ValueError, match="rotary positions, and gpt2 has none"):
+        read_with_cache(build("gpt2"), text(9), window=4, kept=2)
