@@ -112,11 +112,39 @@ def make_runs(folder: Path) -> None:
         "drop-half": language("drop-half", **{**dropping, "max_steps": 3}),
     }
     more = language("drop-half", **dropping)
-    torchrun(folder, [*requests.values(), [*more, "--resume"]])
+    scored = reading(folder, "memory", "memory-read")
+    torchrun(folder, [*requests.values(), [*more, "--resume"], scored])
+    assert cli.main(reading(folder, "memory", "memory-read-alone")) == 0
     for name in ALONE:
         alone = [word for word in requests[name] if word != "--shard"]
         alone[alone.index("--output") + 1] = str(folder / f"{name}-alone")
         assert cli.main(alone) == 0
+
+
+def reading(folder: Path, model: str, output: str) -> list[str]:
+    """Arguments of an evaluation."""
+    text = ["--data", str(folder / "text.txt"), "--new-document", "^#", "--split", "all"]
+    small = ["--rows", "3", "--timed-windows", "2", "--diagnose-windows", "9", "--draws", "100"]
+    words = ["eval", "--model", str(folder / model), "--output", str(folder / output), *small]
+    return [*words, *text, "--cache-dir", str(folder / "cache"), "--no-plots", "--device", "cpu"]
+
+
+def check_read(folder: Path) -> None:
+    """Scores, classes and states of two processes are those of one."""
+    rows = []
+    for name in ("memory-read", "memory-read-alone"):
+        (row,) = json.loads((folder / name / "eval.json").read_text())["rows"]
+        del row["tokens_per_second"], row["peak_memory"]
+        rows.append(row)
+    shared, alone = rows
+    assert shared["windows"] == alone["windows"] > 20
+    assert shared["next_token"] == pytest.approx(alone["next_token"])
+    assert shared["per_unit"]["nats"] == pytest.approx(alone["per_unit"]["nats"], rel=1e-5)
+    by_position = ([x for x in row["loss_by_position"] if x is not None] for row in rows)
+    assert next(by_position) == pytest.approx(next(by_position), rel=1e-5)
+    for way in ("zeroed", "other"):
+        found, expected = (row["state"][way]["above_own"] for row in rows)
+        assert found == pytest.approx(expected, abs=1e-5)
 
 
 def test_two_processes_make_the_run_of_one_and_continue_it(tmp_path):
@@ -130,6 +158,7 @@ def test_two_processes_make_the_run_of_one_and_continue_it(tmp_path):
     # Continued with as many processes, dropout falls where it would have fallen.
     assert timeless(log_of(tmp_path / "drop")) == timeless(log_of(tmp_path / "drop-half"))
     check_continued(tmp_path)
+    check_read(tmp_path)
 
 
 def check_continued(folder: Path) -> None:

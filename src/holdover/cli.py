@@ -153,7 +153,10 @@ def _add_eval(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     add_flags(verb, EvalOptions)
     verb.set_defaults(
-        run=lambda parsed: evaluate(eval_options(parsed)), asked=eval_options, verb=verb
+        run=lambda parsed: evaluate(eval_options(parsed)),
+        asked=eval_options,
+        verb=verb,
+        shares_work=True,
     )
 
 

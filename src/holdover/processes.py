@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
+from accelerate import PartialState
 from torch import Tensor
 from torch import distributed as dist
 
@@ -58,6 +59,17 @@ class _Talk:
 def started_processes() -> int:
     """How many processes a launcher says it has started."""
     return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def join(cpu: bool) -> torch.device:
+    """Meet the other processes that were started, on a device of one's own; alone, where it is."""
+    if started_processes() > 1 and _Talk.group is None:
+        # A launcher's environment, whichever it is, is accelerate's to read.
+        device = PartialState(cpu=cpu).device
+        assert device is not None
+        open_talk()
+        return torch.device(device)
+    return torch.device("cpu" if cpu else "cuda")
 
 
 def open_talk() -> None:

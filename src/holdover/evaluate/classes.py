@@ -68,6 +68,12 @@ class NextToken:
         self._sums |= {name: torch.zeros(cells, dtype=torch.int64) for name in ("all", "positive")}
         self._positions = 0
 
+    def add(self, other: "NextToken") -> None:
+        """Count what another has counted of other positions."""
+        self._positions += other._positions
+        for name, sums in self._sums.items():
+            sums += other._sums[name].to(sums.device)
+
     @torch.no_grad()
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Add positions [n, V]; returns for each whether its target was the most likely token."""

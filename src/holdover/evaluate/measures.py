@@ -1,7 +1,7 @@
 """What is reported of a scored text: perplexities with intervals, loss by position, classification."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -98,6 +98,20 @@ class ClassMeasures:
         if self.next_token is None:
             self.next_token = NextToken(logits.shape[-1], self._classes(logits.shape[-1]))
         self.right[places] = self.next_token.update(logits, targets).cpu().numpy()
+
+    def part(self) -> tuple[NextToken | None, np.ndarray]:
+        """What was gathered here, to be told to others."""
+        return self.next_token, self.right
+
+    def join(self, parts: Sequence[tuple[NextToken | None, np.ndarray]]) -> None:
+        """Take in what several processes gathered, this one among them."""
+        self.next_token = None
+        for counted, right in parts:
+            self.right |= right
+            if self.next_token is None:
+                self.next_token = counted
+            elif counted is not None:
+                self.next_token.add(counted)
 
     def _classes(self, vocabulary: int) -> list[int] | None:
         """All of a small vocabulary, else the most frequent tokens of the text itself."""

@@ -1,6 +1,5 @@
 """holdover eval: from settings to a table, a record and plots."""
 
-import time
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from ..data.encoders import encoder_of
 from ..data.splits import read_text
 from ..data.tokens import Encoder, Tokens
 from ..data.walk import windows_of
+from ..processes import each, first_before_others, from_first, is_first, join, own_share
 from ..results import (
     choose_device,
     make_folder,
@@ -36,11 +36,12 @@ from ..results import (
 from ..settings import as_dict
 from .collapse import check_collapse
 from .compiled import check_compiled
-from .cost import PeakMemory, counted_flops, flops_per_token, printed_flops
+from .cost import flops_per_token, printed_flops
 from .diagnose import KeptStates, diagnose, drawn_windows
 from .measures import ClassMeasures, mean_by_position, perplexities, text_counts
 from .options import EvalOptions
-from .score import first_windows, score, stretches_to_score
+from .reading_cost import counted_per_token, sizes_of, speed_of
+from .score import Scores, score, stretches_to_score
 from .show import progress, show, write_plots
 
 RECORD = "eval.json"
@@ -49,9 +50,15 @@ STOCK_WINDOW = 300
 
 
 def evaluate(options: EvalOptions, console: Console | None = None) -> dict[str, Any]:
-    """Score a text, show the table, write record and plots; returns the record."""
+    """Score a text, show the table, write record and plots; returns the record.
+
+    Of several processes that a launcher started each scores a share; the first does everything else,
+    and the record is its.
+    """
     console = console or Console(highlight=False)
     record = measure(options, console)
+    if not is_first():
+        return record
     show(record, console)
     written = "Record"
     if options.plots:
@@ -63,9 +70,13 @@ def evaluate(options: EvalOptions, console: Console | None = None) -> dict[str, 
 
 def measure(options: EvalOptions, console: Console) -> dict[str, Any]:
     """Score a text and write the record, which is returned; only progress is shown."""
-    make_folder(options.output)
-    device = choose_device(options.device)
-    model = open_to_read(options.model, options.window, options.gguf_file)
+    device = join(choose_device(options.device).type == "cpu")
+    if not is_first():
+        console = Console(quiet=True)
+    from_first(lambda: make_folder(options.output))
+    model = first_before_others(
+        lambda: open_to_read(options.model, options.window, options.gguf_file)
+    )
     trained = model.settings
     encoder = encoder_of(model_folder(options.model), options.tokenizer, options.gguf_file)
     check_vocabulary(model, encoder)
@@ -76,7 +87,7 @@ def measure(options: EvalOptions, console: Console) -> dict[str, Any]:
         # What does not fit is said before hours are spent on what does.
         with model.reading(window=window, overlap=overlap, memory_length=options.memory_length):
             pass
-    tokens = _read(options, encoder, run, window, console)
+    tokens = first_before_others(lambda: _read(options, encoder, run, window, console))
     model.eval()
     torch.nn.Module.to(model, device)
     if options.compile:
@@ -102,9 +113,10 @@ def measure(options: EvalOptions, console: Console) -> dict[str, Any]:
     }
     for overlap in overlaps:
         row = _row(model, tokens, trained, window, overlap, options, device, console)
-        record["rows"].append(row)
-        # After every row: what a later one breaks is not lost.
-        write_record(options.output / RECORD, record)
+        if row is not None:
+            record["rows"].append(row)
+            # After every row: what a later one breaks is not lost.
+            write_record(options.output / RECORD, record)
     return record
 
 
@@ -182,8 +194,8 @@ def _row(
     options: EvalOptions,
     device: torch.device,
     console: Console,
-) -> dict[str, Any]:
-    """Everything that is measured at one overlap."""
+) -> dict[str, Any] | None:
+    """Everything that is measured at one overlap; None in all processes but the first."""
     reset_every = None if options.carry == "document" else options.carry
     recurrent = trained.carry != "none"
     autocast = torch.autocast(device.type, torch.bfloat16) if options.bf16 else nullcontext()
@@ -201,18 +213,33 @@ def _row(
         if options.compile:
             check_compiled(model, tokens, options.rows, reset_every, device)
         total = sum(len(windows_of(stretch, window, overlap)) for stretch in stretches)
+        share = own_share()
         measures = ClassMeasures(tokens, options.classes) if options.metrics else None
-        with progress(console, f"overlap {overlap}", total) as advance:
-            scores = score(
-                model,
-                tokens,
-                rows=options.rows,
-                device=device,
-                reset_every=reset_every,
-                measure=measures,
-                keep_state=kept,
-                advance=advance,
-            )
+
+        def read() -> tuple[Any, ...]:
+            """What this process scores, counts and keeps."""
+            with progress(console, f"overlap {overlap}", total // share.of) as advance:
+                own = score(
+                    model,
+                    tokens,
+                    rows=options.rows,
+                    device=device,
+                    reset_every=reset_every,
+                    measure=measures,
+                    keep_state=kept,
+                    advance=advance,
+                    share=share,
+                )
+            return own, measures and measures.part(), kept and kept.states
+
+        own, counted, states = zip(*each(read), strict=True)
+        scores = Scores.joined(own)
+        if measures is not None:
+            measures.join(counted)
+        if kept is not None:
+            kept.states = {number: state for some in states for number, state in some.items()}
+        if not is_first():
+            return None
         row = {
             "window": window,
             "overlap": overlap,
@@ -223,11 +250,11 @@ def _row(
             **perplexities(scores, tokens, window, options.draws, options.seed),
             "loss_by_position": mean_by_position(scores, window, overlap),
             "flops_per_token": {
-                "formula": flops_per_token(*_sizes(model), window, overlap),
-                "as_printed": printed_flops(*_sizes(model), window, overlap),
-                "counted": _counted(model, window, overlap, device),
+                "formula": flops_per_token(*sizes_of(model), window, overlap),
+                "as_printed": printed_flops(*sizes_of(model), window, overlap),
+                "counted": counted_per_token(model, window, overlap, device),
             },
-            **_speed(model, tokens, options, reset_every, device),
+            **speed_of(model, tokens, options, reset_every, device),
         }
         if measures is not None:
             row["next_token"] = measures.result(scores)
@@ -254,35 +281,6 @@ def _row(
     return row
 
 
-def _speed(
-    model: RecurrentModel,
-    tokens: Tokens,
-    options: EvalOptions,
-    reset_every: int | None,
-    device: torch.device,
-) -> dict[str, Any]:
-    """Tokens a second and peak memory of reading alone: no metrics, nothing kept, second time."""
-    part = first_windows(tokens, options.rows, options.timed_windows, model.settings.window)
-    part = replace(part, scored=None)
-
-    def read() -> None:
-        score(model, part, rows=options.rows, device=device, reset_every=reset_every)
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-
-    read()
-    with PeakMemory(device) as memory:
-        started = time.perf_counter()
-        read()
-        seconds = time.perf_counter() - started
-    rows = len(stretches_to_score(part, model.settings, reset_every))
-    return {
-        "tokens_per_second": (len(part) - part.documents) / seconds,
-        "rows_side_by_side": min(rows, options.rows),
-        "peak_memory": memory.result,
-    }
-
-
 def _note(trained: RecurrenceConfig, window: int, overlap: int) -> str | None:
     notes = []
     if trained.carry != "none" and overlap != trained.overlap:
@@ -291,36 +289,3 @@ def _note(trained: RecurrenceConfig, window: int, overlap: int) -> str | None:
     if trained.carry != "none" and window != trained.window:
         notes.append(f"trained with windows of {trained.window}")
     return "; ".join(notes) or None
-
-
-def _sizes(model: RecurrentModel) -> tuple[int, int]:
-    return len(model.seams.layers), model.backbone.config.hidden_size
-
-
-def _counted(model: RecurrentModel, window: int, overlap: int, device: torch.device) -> float:
-    """Forward FLOPs of a window with a state, as torch counts them, for each new token."""
-    # Which token does not matter, but transformers warns of padding.
-    token = 1 if model.backbone.config.pad_token_id == 0 else 0
-    ids = torch.full((1, window), token, device=device)
-
-    def read() -> None:
-        with torch.no_grad():
-            model(ids, state=state)
-
-    state = None
-    with torch.no_grad():
-        state = model(ids).state
-    if state is not None and state.tail is not None:
-        # The window as it is in the middle of a text: some of it repeats the one before.
-        ids = ids[:, : window - overlap]
-    trained = [weight for weight in model.parameters() if weight.requires_grad]
-    # The counter follows gradients, and loses its way in views of weights that have one (XLNet's query
-    # stream), whether or not gradients are wanted.
-    for weight in trained:
-        weight.requires_grad_(False)
-    try:
-        with model.uncompiled():
-            return counted_flops(read) / (window - overlap)
-    finally:
-        for weight in trained:
-            weight.requires_grad_(True)

@@ -6,7 +6,7 @@
   window that reads the token before it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -44,6 +44,17 @@ class Scores:
     position: np.ndarray  # [N]
     document: np.ndarray  # [N]
     windows: int  # that were read
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Scores]") -> "Scores":
+        """Of what several processes have scored, each its share."""
+        first, *others = parts
+        nll, window, position = first.nll.copy(), first.window.copy(), first.position.copy()
+        for other in others:
+            there = other.scored
+            nll[there] = other.nll[there]
+            window[there], position[there] = other.window[there], other.position[there]
+        return cls(nll, window, position, first.document, sum(part.windows for part in parts))
 
     @property
     def scored(self) -> np.ndarray:
