@@ -18,7 +18,7 @@ SHAPE = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 40}
 WORDS = ["time", "and", "tide", "wait", "for", "no", "man", "but", "was", "late", "again", "year"]
 
 
-def prose(words=400, seed=0):
+def prose(words=240, seed=0):
     drawn = np.random.default_rng(seed).choice(WORDS, words).tolist()
     lines = [" ".join(drawn[at : at + 11]) for at in range(0, words, 11)]
     return "\n".join(f"# {n // 3}\n{line}" if n % 3 == 0 else line for n, line in enumerate(lines))

@@ -3,17 +3,19 @@
 import pytest
 import torch
 
-from test_contract import GRID
+from test_contract import GRID, OPTIONS, combinations
 from tiny import BLOCKS, DECODERS, attach, build, tokens
 
 WINDOW = 9
 CLOSE = {"rtol": 2e-4, "atol": 2e-4}
 STREAMED = [
-    p for p in GRID if p.values[0] in (*DECODERS, BLOCKS) and p.values[1].get("carry") != "memory"
+    (name, label)
+    for name, label in GRID
+    if name in (*DECODERS, BLOCKS) and OPTIONS[label].get("carry") != "memory"
 ]
 
 
-@pytest.mark.parametrize(("name", "options"), STREAMED)
+@combinations(STREAMED)
 def test_pieces_are_the_whole(name, options):
     model = attach(build(name), **options)
     overlap = options.get("overlap", 0)

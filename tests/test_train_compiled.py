@@ -14,7 +14,7 @@ WINDOW = 8
 @pytest.fixture
 def options(tmp_path):
     path = tmp_path / "text.txt"
-    path.write_text(prose())
+    path.write_text(prose(400))
     return {
         "model": "gpt2",
         "from_scratch": True,
