@@ -1,8 +1,8 @@
 """A model without its weights: how many there are, what a position costs, what a gradient keeps of it.
 
 * Parameters are counted on the meta device, which has shapes and no memory.
-* What autograd keeps of a window is not estimated but seen: the stock model runs on fake tensors (shapes,
-  types and storages that hold nothing), and what is saved for its backward is added up.
+* What autograd keeps of a window is not estimated but seen: the stock model runs on fake tensors, which
+  have shapes, types and storages that hold nothing, and what is saved for its backward is added up.
 """
 
 from collections.abc import Mapping
@@ -64,7 +64,7 @@ def outline(name: str, shape: Mapping[str, Any], recurrence: RecurrenceConfig) -
     config = configuration(name, shape)
     if config.model_type not in BACKBONES or not BACKBONES[config.model_type].causal:
         raise ValueError(
-            f"{config.model_type} is no causal language model of transformers' that holdover runs: costs "
+            f"{config.model_type} is no causal language model of transformers that holdover runs: costs "
             "are predicted for gpt2, llama and the like (holdover backbones lists them)."
         )
     with torch.device("meta"):

@@ -1,12 +1,13 @@
 """FLOPs of one window of one row, by formula; a multiplication and an addition are two.
 
-With P weights of products in the layers, n = T + e positions (e: memory tokens), s score width, h weights
-of the head, m keys that are read beside the window in i layers, a weights of one layer's attention:
+With P weights of products in the layers, n = T + e positions (e: memory tokens), s score width (heads x
+width of a head), h weights of the head, m keys that are read beside the window in i layers, f weights of
+the map between windows, a weights of one layer's attention:
 
     layers      2 P n                     every position through every product
     attention   4 s (L n^2 + i ((n + m)^2 - n^2))
     head        2 h T
-    recurrence  2 f m + 2 i a m           its map f, and the rows' way through the insert layers
+    recurrence  2 f m + 2 i a m           the map, and the rows' way through the insert layers
 
 Places that a causal mask hides are counted, as torch's counter does. Backward takes twice a product (the
 gradients of both factors), of attention 2.5 times (it computes its scores again). A window that is

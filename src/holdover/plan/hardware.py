@@ -68,7 +68,7 @@ HARDWARE = {
         ),
     )
 }
-# Of a GPU's memory, what tensors can have: the rest is CUDA's own and what lies between tensors. Assumed.
+# Of a GPU's memory, what tensors can have: the rest is CUDA's own and what lies between them. Assumed.
 USABLE = 0.92
 # GPU hours between two failures: 419 unexpected interruptions in 54 days of 16,384 H100s (The Llama 3
 # Herd of Models, 2024).

@@ -3,9 +3,9 @@
     copies   w P weights, w P gradients, w P buckets that DDP sends (N > 1), 8 P Adam
     shards   w P (1 + 1/N) weights, w P (1 + 1/N) gradients, 8 P / N Adam, and one layer's exchange
 
-In shards the gradients are whole until the last window that is gone back through, for a weight's gradient
-is complete when all of its uses are: only then are they dealt out, layer by layer. What is kept of
-activations was seen (attach/outline.py); bytes a logit are counted from loss.py, line by line.
+In shards, gradients are whole up to the last window that is gone back through: a weight's gradient is
+complete when all of its uses are, and only then is it dealt out. What is kept of activations was seen
+(attach/outline.py); bytes a logit are counted in loss.py, line by line.
 """
 
 from ..attach import Kept, Outline

@@ -81,7 +81,8 @@ class PlanOptions:
             raise ValueError(f"disk={self.disk} must be greater than 0.")
         if self.gpus > self.gpus_per_node and self.gpus % self.gpus_per_node:
             raise ValueError(
-                f"{self.gpus} GPUs are no whole number of nodes of {self.gpus_per_node}: give a multiple."
+                f"{self.gpus} GPUs are no whole number of nodes of {self.gpus_per_node}: give a "
+                "multiple."
             )
         if self.rows < self.gpus:
             raise ValueError(

@@ -141,7 +141,7 @@ def _misfit(model: Outline, kept: Kept, run: Run, hardware: Hardware) -> str | N
     if needed(run) <= room:
         return None
     told = (
-        f"The run takes {needed(run) / GIB:,.1f} GiB a GPU and a {hardware.name} has room for "
+        f"The run takes {needed(run) / GIB:,.1f} GiB on a GPU and {hardware.name} has room for "
         f"{room / GIB:,.1f}: {(needed(run) - room) / GIB:,.1f} GiB too much"
     )
     words, tried = [], run
@@ -152,7 +152,8 @@ def _misfit(model: Outline, kept: Kept, run: Run, hardware: Hardware) -> str | N
             return f"{told}; it fits with {' and '.join(words)} ({needed(tried) / GIB:,.1f} GiB)."
     return (
         f"{told}, and with shards, recomputed windows and one row a GPU it still takes "
-        f"{needed(tried) / GIB:,.1f} GiB: take GPUs with more memory, shorter windows or a smaller model."
+        f"{needed(tried) / GIB:,.1f} GiB: take GPUs with more memory, shorter windows or a smaller "
+        "model."
     )
 
 
