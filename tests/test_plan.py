@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from holdover.plan.options import LAUNCH_SECONDS, UTILISATION
 from holdover.plan.run import Run
 from holdover.plan.seconds import step_seconds
 from holdover.plan.talk import ring_speed, talk
+from holdover.settings import parse_words
 from holdover.unroll import ActivationMeter
 from holdover.windows import Window
 from tiny import CONFIGS, build
@@ -190,6 +192,17 @@ def test_the_pages_plans_are_what_the_command_says():
     assert shown("plans") == worked.report(PAGE)
 
 
+def test_the_pages_training_is_the_planned_one():
+    (words,) = re.findall(r"^holdover submit .* -- (train .*)$", PAGE, re.M)
+    options, _ = cli.train_options(parse_words(cli._parser(), shlex.split(words)))
+    worked = script("benchmarks/worked_plan.py")
+    planned = worked.options_of(worked.commands(PAGE)["64 nodes"])
+    for name in ("rows", "windows", "accumulate", "bf16", "shard", "recurrence", "validate_every"):
+        assert getattr(options, name) == getattr(planned, name), name
+    assert options.max_tokens == planned.tokens
+    assert options.save_every == pytest.approx(plan(planned).save_every, rel=0.1)
+
+
 def test_the_command_shows_and_writes(tmp_path, capsys):
     words = "plan --model gpt2 --gpus 16 --rows 32 --tokens 1e9 --recurrence none --overlap 10"
     assert cli.main([*words.split(), "--json", str(tmp_path / "plan.json")]) == 0
@@ -226,14 +239,14 @@ def test_refusals_are_one_sentence(words, told, capsys):
 
 
 def test_what_does_not_fit_says_what_would(capsys):
-    words = f"plan --model llama --shape {SHORT} --gpus 8 --hardware h100 --rows 160 --windows 8"
+    words = f"plan --model llama --shape {SHORT} --gpus 8 --hardware h100 --rows 64 --windows 20"
     assert cli.main([*words.split(), "--window", "2048"]) == 2
     told = capsys.readouterr().err
     assert "GiB too much; it fits with --recompute window (" in told
-    assert plan(PlanOptions.of(**LLAMA, gpus=8, rows=160, recompute="window")).misfit is None
+    assert plan(PlanOptions.of(**LLAMA, gpus=8, rows=64, recompute="window")).misfit is None
     # Copies of gradients, buckets and Adam alone are too much.
     deep = "plan --model llama --shape num_hidden_layers=24 --gpus 8 --rows 8 --window 256"
     assert cli.main(deep.split()) == 2
     assert "it fits with --recompute window and --shard (" in capsys.readouterr().err
-    assert cli.main([*deep.split(), "--hardware", "a100", "--window", "16384"]) == 2
+    assert cli.main("plan --model llama --gpus 8 --rows 8 --window 2048".split()) == 2
     assert "it still takes" in capsys.readouterr().err

@@ -5,9 +5,11 @@
   have shapes, types and storages that hold nothing, and what is saved for its backward is added up.
 """
 
+import json
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import torch
@@ -128,11 +130,18 @@ def _weight(module: nn.Module) -> int:
 
 
 def kept_bytes(name: str, shape: Mapping[str, Any], precision: Precision) -> Kept:
-    """What autograd keeps of one position, seen on fake tensors.
+    """What autograd keeps of one position, seen on fake tensors; of one model it is seen once."""
+    return _seen(name, json.dumps(shape, sort_keys=True), precision)
+
+
+@lru_cache
+def _seen(name: str, changes: str, precision: Precision) -> Kept:
+    """With the changes of the configuration as JSON.
 
     Compiled steps compute again what no product needs: there it is the tensors that go into or come out
     of products and attention, and the two sums a layer that its norms read.
     """
+    shape = json.loads(changes)
     config = configuration(name, shape)
     if hasattr(config, "layerdrop"):
         # Whether a layer is left out is drawn, and fake tensors hold no numbers.

@@ -111,7 +111,13 @@ def plan(options: PlanOptions) -> Plan:
         hours_between_failures=between,
         save_every=max(1, round(save_seconds / seconds.step)),
         lost_share=writing / save_seconds + save_seconds / (2 * 3600 * between),
-        validation_share=_validation_share(model, run, options, useful),
+        validation_share=_validation_share(
+            model,
+            run,
+            options,
+            (options.validate_every or 0) / tokens_a_step * seconds.step,
+            writing,
+        ),
         utilised=useful * tokens_a_step / (seconds.step * options.gpus * peak_of(run, hardware)),
         misfit=_misfit(model, kept, run, hardware),
     )
@@ -122,13 +128,17 @@ def _best_interval(writing: float, between_failures: float) -> float:
     return math.sqrt(2 * writing * between_failures)
 
 
-def _validation_share(model: Outline, run: Run, options: PlanOptions, training: float) -> float:
-    """Time of validations over that of training, by FLOPs: a validation is a forward."""
+def _validation_share(
+    model: Outline, run: Run, options: PlanOptions, training_seconds: float, writing: float
+) -> float:
+    """Time of validations over that of the training between two: a forward each, and a checkpoint."""
     if options.validate_every is None:
         return 0.0
-    forward = window_flops(model, run.window).forward / (run.window - run.overlap)
-    again = forward if run.recompute == "window" else 0.0
-    return options.validation_tokens * forward / (options.validate_every * (training + again))
+    one = window_flops(model, run.window)
+    again = one.forward if run.recompute == "window" else 0.0
+    forward = one.forward / (one.forward + one.backward + again)
+    reading = options.validation_tokens / options.validate_every * forward
+    return reading + writing / training_seconds
 
 
 def _misfit(model: Outline, kept: Kept, run: Run, hardware: Hardware) -> str | None:

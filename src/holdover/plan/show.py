@@ -58,7 +58,8 @@ def _machines(options: PlanOptions) -> str:
 def _step(plan: Plan) -> str:
     options = plan.options
     return (
-        f"{plan.tokens_a_step:,} tokens: {options.rows} rows x {options.windows * options.accumulate} "
+        f"{plan.tokens_a_step:,} tokens: {options.rows} row{'s' * (options.rows > 1)} x "
+        f"{options.windows * options.accumulate} "
         f"windows of {options.recurrence.window}, overlap {options.recurrence.overlap}"
     )
 
