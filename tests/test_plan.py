@@ -17,6 +17,7 @@ from holdover.config import RecurrenceConfig
 from holdover.evaluate.cost import counted_flops
 from holdover.plan import HARDWARE, PlanOptions, calibration, check, markdown, plan, table_rows
 from holdover.plan.flops import batch_flops
+from holdover.plan.hardware import HOURS_BETWEEN_FAILURES
 from holdover.plan.memory import memory
 from holdover.plan.options import LAUNCH_SECONDS, UTILISATION
 from holdover.plan.run import Run
@@ -192,6 +193,35 @@ def test_the_pages_plans_are_what_the_command_says():
     assert shown("plans") == worked.report(PAGE)
 
 
+def test_the_pages_sentences_say_the_same_numbers(checked):
+    text = " ".join(PAGE.split())
+    ratios = [one.memory / one.memory_measured for one in checked]
+    assert (
+        f"{max(ratios) - 1:.0%} too high to {1 - min(ratios):.0%} too low".replace("%", " %")
+        in text
+    )
+    slowest = max(one.speed / one.speed_measured for one in checked)
+    assert f"took {slowest:.2f} times as long as predicted" in text
+    assert (
+        f"{UTILISATION} of the peak" in text and f"{1000 * LAUNCH_SECONDS:.1f} ms a layer" in text
+    )
+    worked = script("benchmarks/worked_plan.py")
+    plans = {n: plan(worked.options_of(words)) for n, words in worked.commands(PAGE).items()}
+    first, kept = plans["64 nodes"], plans["64 nodes, all kept"]
+    before = sum(first.memory[part] for part in ("weights", "gradients", "bf16 copies"))
+    assert f"take {before / 2**30:.1f} GiB before the first token" in text
+    weights, halves = first.model.parameters * 4, first.memory["bf16 copies"]
+    assert (
+        f"{weights / 2**30:.1f} GiB each, and bfloat16 copies another {halves / 2**30:.1f}" in text
+    )
+    assert f"8 x {weights / 1e9:.0f} GB of a node's memory" in text
+    fewer = 1 - sum(kept.flops_a_token.values()) / sum(first.flops_a_token.values())
+    assert f"need {100 * fewer:.0f} % fewer FLOPs" in text
+    assert f"One process writes the checkpoint** ({first.checkpoint_bytes / 1e9:.1f} GB)" in text
+    assert f"batch: {first.tokens_a_step / 1e6:.1f} million tokens" in text
+    assert f"every {HOURS_BETWEEN_FAILURES:,.0f} GPU hours" in text
+
+
 def test_the_pages_training_is_the_planned_one():
     (words,) = re.findall(r"^holdover submit .* -- (train .*)$", PAGE, re.M)
     options, _ = cli.train_options(parse_words(cli._parser(), shlex.split(words)))
@@ -248,5 +278,6 @@ def test_what_does_not_fit_says_what_would(capsys):
     deep = "plan --model llama --shape num_hidden_layers=24 --gpus 8 --rows 8 --window 256"
     assert cli.main(deep.split()) == 2
     assert "it fits with --recompute window and --shard (" in capsys.readouterr().err
-    assert cli.main("plan --model llama --gpus 8 --rows 8 --window 2048".split()) == 2
+    whole = "plan --model llama --gpus 8 --rows 8 --window 2048"
+    assert cli.main(whole.split()) == 2
     assert "it still takes" in capsys.readouterr().err

@@ -107,7 +107,8 @@ def markdown(checked: Sequence[Checked], talks: Sequence[CheckedTalk]) -> str:
     for talked in talks:
         lines.append(
             f"| {talked.case} | {1000 * talked.one_process:.0f} ms | {1000 * talked.alone:.0f} ms | "
-            f"{1000 * talked.predicted:.0f} ms | {1000 * talked.measured:.0f} ms | {talked.predicted / talked.measured:.2f} |"
+            f"{1000 * talked.predicted:.0f} ms | {1000 * talked.measured:.0f} ms | "
+            f"{talked.predicted / talked.measured:.2f} |"
         )
     return "\n".join(lines).strip()
 
