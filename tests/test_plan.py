@@ -13,8 +13,10 @@ import holdover
 from holdover import cli
 from holdover.attach import kept_bytes, outline
 from holdover.attach.step import Wanted
+from holdover.backbones import BACKBONES
 from holdover.config import RecurrenceConfig
 from holdover.evaluate.cost import counted_flops
+from holdover.models import MODELS
 from holdover.plan import HARDWARE, PlanOptions, calibration, check, markdown, plan, table_rows
 from holdover.plan.flops import batch_flops
 from holdover.plan.hardware import HOURS_BETWEEN_FAILURES
@@ -54,8 +56,16 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("recompute", ["none", "window"])
-@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize(
+    ("settings", "recompute"),
+    [
+        ("plain", "none"),
+        ("pooled", "none"),
+        ("pooled", "window"),
+        ("everywhere", "none"),
+        ("tokens", "window"),
+    ],
+)
 @pytest.mark.parametrize("name", SHAPES)
 def test_flops_are_those_that_torch_counts(name, settings, recompute):
     """Within 3 %: the first window of a text reads no rows, and pooling is left out."""
@@ -68,6 +78,16 @@ def test_flops_are_those_that_torch_counts(name, settings, recompute):
     predicted = batch_flops(outline(name, SHAPES[name], recurrence), run)
     assert (predicted["recomputed"] > 0) == (recompute == "window")
     assert sum(predicted.values()) == pytest.approx(counted, rel=0.03)
+
+
+@pytest.mark.parametrize("name", [name for name, row in BACKBONES.items() if row.causal])
+def test_every_causal_backbone_is_planned_or_refused(name):
+    options = PlanOptions.of(model=name, shape={**CONFIGS[name], "vocab_size": 97}, window=16)
+    if name in MODELS:
+        with pytest.raises(ValueError, match="no causal language model of transformers"):
+            plan(options)
+    else:
+        assert plan(options).memory["activations"] > 0
 
 
 def test_tokens_that_are_read_again_are_paid_for():

@@ -21,6 +21,7 @@ from transformers.pytorch_utils import Conv1D
 
 from ..backbones import BACKBONES
 from ..config import RecurrenceConfig
+from ..models import MODELS
 from .add_remove import add_recurrence
 from .model import RecurrentModel
 from .opening import configuration, from_configuration
@@ -64,7 +65,8 @@ def outline(name: str, shape: Mapping[str, Any], recurrence: RecurrenceConfig) -
     """Of a model by name or type; nothing but its configuration is read."""
     check_predictable(recurrence)
     config = configuration(name, shape)
-    if config.model_type not in BACKBONES or not BACKBONES[config.model_type].causal:
+    row = BACKBONES.get(config.model_type)
+    if row is None or not row.causal or config.model_type in MODELS:
         raise ValueError(
             f"{config.model_type} is no causal language model of transformers that holdover runs: costs "
             "are predicted for gpt2, llama and the like (holdover backbones lists them)."
@@ -143,9 +145,9 @@ def _seen(name: str, changes: str, precision: Precision) -> Kept:
     """
     shape = json.loads(changes)
     config = configuration(name, shape)
-    if hasattr(config, "layerdrop"):
-        # Whether a layer is left out is drawn, and fake tensors hold no numbers.
-        config.layerdrop = 0.0
+    # Masks of models that have them as buffers (GPT-Neo) are as large as their positions.
+    known = shape.get("max_position_embeddings", config.max_position_embeddings)
+    shape["max_position_embeddings"] = max(known, TRIED)
     wide = 2 if precision == "bfloat16" else 4
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
     saved: dict[int, Tensor] = {}
@@ -159,6 +161,9 @@ def _seen(name: str, changes: str, precision: Precision) -> Kept:
     half = torch.autocast("cpu", torch.bfloat16) if precision == "autocast" else nullcontext()
     with FakeTensorMode(), half:
         model = from_configuration(config, shape, dtype=dtype).train()
+        for module in model.modules():
+            # Whether it leaves layers out is drawn (OPT), and fake tensors hold no numbers.
+            module.training = not hasattr(module, "layerdrop")
         ids = torch.zeros(1, TRIED, dtype=torch.long)
         with saved_tensors_hooks(keep, lambda tensor: tensor), _Products() as products:
             model.base_model(input_ids=ids, use_cache=False)
