@@ -25,10 +25,10 @@ STOREYS = [
     {"generate", "reader"},
     {"evaluate"},
     {"train", "page"},
-    {"forecast", "plot", "demo", "qa"},
+    {"forecast", "plot", "demo", "qa", "plan"},
     {"experiment"},
     {"report", "submit"},
-    {"cli", "cli_forecast", "cli_lens", "cli_qa", "cli_run", "cli_submit", "cli_text"}
+    {"cli", "cli_forecast", "cli_lens", "cli_plan", "cli_qa", "cli_run", "cli_submit", "cli_text"}
     | {"__main__", "__init__"},
 ]
 

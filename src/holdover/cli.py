@@ -19,6 +19,7 @@ from .attach import recurrence_of
 from .backbones import head_classes
 from .cli_forecast import add_forecast
 from .cli_lens import add_lens
+from .cli_plan import add_plan
 from .cli_qa import add_qa
 from .cli_run import add_run_and_report
 from .cli_submit import add_jobs, add_submit, asked_settings, split_command
@@ -98,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     add_forecast(verbs)
     add_qa(verbs)
     add_run_and_report(verbs)
+    add_plan(verbs)
     add_submit(verbs, lambda words: asked_settings(parser, words))
     add_jobs(verbs)
     _add_demo(verbs)

@@ -17,6 +17,7 @@ from .opening import (
     read_run,
     recurrence_of,
 )
+from .outline import Kept, Outline, Precision, kept_bytes, outline
 from .output import RecurrentOutput
 from .saving import RecurrentModelConfig
 
@@ -24,6 +25,9 @@ __all__ = [
     "BEST",
     "CHECKPOINT",
     "RUN",
+    "Kept",
+    "Outline",
+    "Precision",
     "RecurrentModel",
     "RecurrentModelConfig",
     "RecurrentOutput",
@@ -32,9 +36,11 @@ __all__ = [
     "check_carry",
     "check_vocabulary",
     "in_own_memory",
+    "kept_bytes",
     "model_folder",
     "numbered",
     "open_model",
+    "outline",
     "quietly",
     "random_model",
     "read_run",

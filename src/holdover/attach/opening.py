@@ -126,15 +126,14 @@ def check_vocabulary(model: RecurrentModel, encoder: Any) -> None:
         )
 
 
-def random_model(
-    name: str, shape: Mapping[str, Any], vocabulary: int, recurrence: RecurrenceConfig, seed: int
-) -> RecurrentModel:
-    """Random weights in the shape of a model, or of a type of models with some settings changed."""
+def configuration(name: str, shape: Mapping[str, Any], vocabulary: int | None = None) -> Any:
+    """Of a model by name, or of a type of models (its default one), with some settings changed."""
     config: Any
     with quietly(), _refusing(name):
         if name in BACKBONES and not Path(name).is_dir():
             special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
-            config = AutoConfig.for_model(name, **{"vocab_size": vocabulary, **special})
+            sized = {} if vocabulary is None else {"vocab_size": vocabulary}
+            config = AutoConfig.for_model(name, **sized, **special)
         elif recurrence_of(name) is not None:
             config = RecurrentModelConfig.from_pretrained(model_folder(name)).backbone
         else:
@@ -144,11 +143,25 @@ def random_model(
             near = difflib.get_close_matches(key, list(config.to_dict()), n=3)
             hint = f"; did you mean {', '.join(near)}?" if near else "."
             raise ValueError(f"shape: {key!r} is not a setting of {config.model_type} models{hint}")
+    return config
+
+
+def random_model(
+    name: str, shape: Mapping[str, Any], vocabulary: int, recurrence: RecurrenceConfig, seed: int
+) -> RecurrentModel:
+    """Random weights in the shape of a model, or of a type of models with some settings changed."""
+    config = configuration(name, shape, vocabulary)
     torch.manual_seed(seed)
+    model = from_configuration(config, shape)
+    return add_recurrence(model, recurrence)
+
+
+def from_configuration(config: Any, shape: Mapping[str, Any], **how: Any) -> Any:
+    """A stock language model with random weights; how: as transformers' from_config takes it."""
     try:
         for key, value in shape.items():
             setattr(config, key, value)
-        model = AutoModelForCausalLM.from_config(config)
+        return AutoModelForCausalLM.from_config(config, **how)
     # Whatever a model makes of a shape that is none: no two fail alike.
     except Exception as error:
         told = " ".join(str(error).split()).rstrip(".")
@@ -156,7 +169,6 @@ def random_model(
         raise ValueError(
             f"shape: no {config.model_type} model can be made with {given or 'no changes'} ({told})."
         ) from error
-    return add_recurrence(model, recurrence)
 
 
 def in_own_memory(model: Any) -> Any:
