@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
-from transformers import DynamicCache
 
 from ..data.tokens import Tokens
 
@@ -45,18 +44,19 @@ def read_with_cache(backbone: Any, tokens: Tokens, window: int, kept: int) -> Re
     nats, counts = [], []
     for start, stop in pairwise(tokens.bounds.tolist()):
         ids = torch.from_numpy(tokens.ids[start:stop].astype("int64")).to(backbone.device)
-        total, cache = torch.zeros((), device=ids.device, dtype=torch.float64), DynamicCache()
+        total, cache = torch.zeros((), device=ids.device, dtype=torch.float64), None
         for first in range(0, len(ids) - 1, window):
             last = min(first + window, len(ids) - 1)
             places = torch.arange(first, last, device=ids.device)[None]
-            logits = backbone(
+            read = backbone(
                 input_ids=ids[None, first:last],
                 position_ids=places,
                 past_key_values=cache,
                 use_cache=True,
-            ).logits
+            )
+            cache = read.past_key_values
             targets = ids[first + 1 : last + 1]
-            total += cross_entropy(logits[0].float(), targets, reduction="sum")
+            total += cross_entropy(read.logits[0].float(), targets, reduction="sum")
             keep_last(cache, kept)
         nats.append(float(total))
         counts.append(len(ids) - 1)
