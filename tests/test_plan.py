@@ -244,7 +244,8 @@ def test_the_pages_sentences_say_the_same_numbers(checked):
 
 def test_the_pages_training_is_the_planned_one():
     (words,) = re.findall(r"^holdover submit .* -- (train .*)$", PAGE, re.M)
-    options, _ = cli.train_options(parse_words(cli._parser(), shlex.split(words)))
+    parsed = parse_words(cli._parser(), shlex.split(words))
+    options = parsed.asked(parsed)
     worked = script("benchmarks/worked_plan.py")
     planned = worked.options_of(worked.commands(PAGE)["64 nodes"])
     for name in ("rows", "windows", "accumulate", "bf16", "shard", "recurrence", "validate_every"):

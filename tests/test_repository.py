@@ -29,6 +29,7 @@ STOREYS = [
     {"experiment"},
     {"report", "submit"},
     {"cli", "cli_forecast", "cli_lens", "cli_plan", "cli_qa", "cli_run", "cli_submit", "cli_text"}
+    | {"cli_training"}
     | {"__main__", "__init__"},
 ]
 

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -24,16 +25,15 @@ from .cli_qa import add_qa
 from .cli_run import add_run_and_report
 from .cli_submit import add_jobs, add_submit, asked_settings, split_command
 from .cli_text import add_text_verbs
+from .cli_training import make_trainer
 from .demo import DemoOptions
 from .demo import run as demo
 from .evaluate import EvalOptions, evaluate
-from .launch import end_with_starter, is_to_start
+from .launch import end_with_starter
 from .plot import compare, plot
 from .processes import FailedElsewhereError, close_talk, is_lost_peer, started_processes
-from .settings import add_flags, add_resume, build, given_settings, parse_words
-from .train import LoopOptions, TrainOptions, train
-from .train.begin import settings_before
-from .train.launched import start_processes
+from .settings import add_flags, build, given_settings, parse_words
+from .train import TrainOptions, train
 from .train.options import ALIASES as TRAIN_ALIASES
 from .train.options import for_plain_twin
 
@@ -117,32 +117,20 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "in the same order train the plain twin.",
         allow_abbrev=False,
     )
-    add_resume(verb)
-    add_flags(verb, TrainOptions, TRAIN_ALIASES)
-    verb.set_defaults(
-        run=run_train, asked=lambda parsed: train_options(parsed)[0], verb=verb, shares_work=True
+    make_trainer(
+        verb,
+        TrainOptions,
+        TRAIN_ALIASES,
+        train,
+        begin_with=_own_recurrence,
+        given_as=for_plain_twin,
     )
 
 
-def run_train(parsed: argparse.Namespace) -> int:
-    options, resume = train_options(parsed)
-    if is_to_start(options.processes):
-        return start_processes(options, parsed.arguments)
-    train(options, resume=resume)
-    return 0
-
-
-def train_options(parsed: argparse.Namespace) -> tuple[TrainOptions, bool]:
-    """And whether a run is continued."""
-    given = given_settings(TrainOptions, parsed, TRAIN_ALIASES)
-    output = given.get("output", LoopOptions.output)
-    # A run knows its settings: only what is to change needs saying again.
-    before = settings_before(output, parsed.resume, parsed.resume_if_begun)
-    resume = before is not None
-    if not resume and (own := recurrence_of(given.get("model", ""))):
-        # A model that has a recurrence keeps its settings, where no others are asked for.
-        before = {"recurrence": own} if own["carry"] != "none" or own.get("rsa") else {}
-    return build(TrainOptions, before or {}, for_plain_twin(given)), resume
+def _own_recurrence(given: dict[str, Any]) -> dict[str, Any]:
+    """A model that has a recurrence keeps its settings, where no others are asked for."""
+    own = recurrence_of(given.get("model", ""))
+    return {"recurrence": own} if own and (own["carry"] != "none" or own.get("rsa")) else {}
 
 
 def _add_eval(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

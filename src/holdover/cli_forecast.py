@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TypeAlias
 
+from .cli_training import make_trainer
 from .forecast import (
     ForecastEvalOptions,
     ForecastOptions,
@@ -13,12 +14,9 @@ from .forecast import (
     predict,
     train_forecaster,
 )
-from .launch import is_to_start
 from .series import TableOptions
-from .settings import add_flags, add_resume, build, given_settings
-from .train.begin import settings_before
+from .settings import add_flags, build, given_settings
 from .train.forecast_options import ALIASES
-from .train.launched import start_processes
 
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -42,28 +40,7 @@ def _add_train(actions: Verbs) -> None:
         "columns and the scaler beside the weights.",
         allow_abbrev=False,
     )
-    add_resume(verb)
-    add_flags(verb, ForecastOptions, ALIASES)
-    verb.set_defaults(
-        run=run_train, asked=lambda parsed: train_options(parsed)[0], verb=verb, shares_work=True
-    )
-
-
-def run_train(parsed: argparse.Namespace) -> int:
-    options, resume = train_options(parsed)
-    if is_to_start(options.processes):
-        return start_processes(options, parsed.arguments)
-    train_forecaster(options, resume=resume)
-    return 0
-
-
-def train_options(parsed: argparse.Namespace) -> tuple[ForecastOptions, bool]:
-    """And whether a run is continued."""
-    given = given_settings(ForecastOptions, parsed, ALIASES)
-    output = given.get("output", ForecastOptions.output)
-    # A run knows its settings: only what is to change needs saying again.
-    before = settings_before(output, parsed.resume, parsed.resume_if_begun)
-    return build(ForecastOptions, before or {}, given), before is not None
+    make_trainer(verb, ForecastOptions, ALIASES, train_forecaster)
 
 
 def _add_eval(actions: Verbs) -> None:

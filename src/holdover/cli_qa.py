@@ -3,7 +3,7 @@
 import argparse
 from typing import TypeAlias
 
-from .launch import is_to_start
+from .cli_training import make_trainer
 from .qa import (
     AskOptions,
     QAEvalOptions,
@@ -12,9 +12,7 @@ from .qa import (
     run_ask,
     train_reader,
 )
-from .settings import add_flags, add_resume, build, given_settings
-from .train.begin import settings_before
-from .train.launched import start_processes
+from .settings import add_flags, build, given_settings
 from .train.options import ALIASES, for_plain_twin
 
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -37,28 +35,7 @@ def _add_train(actions: Verbs) -> None:
         "question in front of each. With --recurrence none every window is read alone: the plain twin.",
         allow_abbrev=False,
     )
-    add_resume(verb)
-    add_flags(verb, QAOptions, ALIASES)
-    verb.set_defaults(
-        run=run_train, asked=lambda parsed: train_options(parsed)[0], verb=verb, shares_work=True
-    )
-
-
-def run_train(parsed: argparse.Namespace) -> int:
-    options, resume = train_options(parsed)
-    if is_to_start(options.processes):
-        return start_processes(options, parsed.arguments)
-    train_reader(options, resume=resume)
-    return 0
-
-
-def train_options(parsed: argparse.Namespace) -> tuple[QAOptions, bool]:
-    """And whether a run is continued."""
-    given = given_settings(QAOptions, parsed, ALIASES)
-    output = given.get("output", QAOptions.output)
-    # A run knows its settings: only what is to change needs saying again.
-    before = settings_before(output, parsed.resume, parsed.resume_if_begun)
-    return build(QAOptions, before or {}, for_plain_twin(given)), before is not None
+    make_trainer(verb, QAOptions, ALIASES, train_reader, given_as=for_plain_twin)
 
 
 def _add_eval(actions: Verbs) -> None:
