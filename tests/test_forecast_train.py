@@ -7,10 +7,11 @@ import pytest
 import torch
 from rich.console import Console
 
-from forecasts import INFORMER, command, evaluate, mse_of, train
+from forecasts import INFORMER, command, evaluate, mse_of, seasonal_csv, train
 from holdover import cli
 from holdover.forecast import ForecastOptions, open_forecaster
 from holdover.series import open_table, prepare
+from holdover.train.forecaster_folder import build_forecaster
 from holdover.train.forecasting import Forecasting
 from runs import (
     best_of,
@@ -188,3 +189,26 @@ def test_python_trains_as_the_command_line_does(tmp_path):
     assert reached.finished == "2 epochs were read"
     ours, theirs = (weights_of(folder, reached.step) for folder in (run, tmp_path / "again"))
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_only_whole_batches_are_replayed(tmp_path):
+    """What was recorded has the shape of a whole batch; an epoch's last one may be smaller."""
+    data = str(seasonal_csv(tmp_path / "power.csv"))
+    options = ForecastOptions.of(model="dlinear", data=data, past=24, ahead=6, rows=50)
+    prepared = prepare(open_table(options), options)
+    model = build_forecaster("dlinear", prepared.recipe)
+    task = Forecasting(prepared, options, torch.device("cpu"))
+    task.record(model)
+    assert task.replayed is None, "there is nothing to record on a CPU"
+    replayed = []
+
+    def replay(values, marks, future_marks):
+        replayed.append(len(values))
+        return model.forecast(values, marks, future_marks)
+
+    task.replayed = replay
+    sizes = []
+    for batch in prepared.train.batches(50):
+        sizes.append(len(batch.values))
+        task.loss(model, batch, None, batch.scored)
+    assert sizes[-1] < 50 and replayed == [50] * (len(sizes) - 1) != []
