@@ -8,7 +8,8 @@ segments of several blocks with gradients through all of them, and carry states 
 segment to segment. The other package differs in what it computes (keys and values shared by all heads,
 rotary positions, gated feed-forward maps). Ours is measured only after its loss and gradients were
 compared with those of the uncompiled step in float32, by torch's own attention. Each package is measured
-as it is, and compiled.
+as it is, and compiled; ours also compiled and replayed (`holdover train --compile --replay`: a CUDA
+graph), after its gradients were compared with those of the step as it was written.
 """
 
 import argparse
@@ -28,9 +29,10 @@ import holdover
 from holdover.mechanisms import relative_softmax
 from holdover.models import TransformerXLConfig, TransformerXLForCausalLM
 from holdover.results import choose_device, provenance, write_record
+from holdover.train.replay import ReplayedSegments
 
 SYMBOLS = 205
-CASES = ("holdover", "holdover-compiled", "peer", "peer-compiled")
+CASES = ("holdover", "holdover-compiled", "holdover-replayed", "peer", "peer-compiled")
 # How much farther from float32 than rounding to bfloat16 brings them the first segment's loss and
 # gradients may be, and which share of a gradient besides. Right losses may have wrong gradients.
 TIMES_ROUNDING = 3.0
@@ -71,9 +73,9 @@ def main() -> None:
 
 def run(case: str, options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
     torch.manual_seed(0)
-    name, _, compiled = case.partition("-")
+    name, _, way = case.partition("-")
     build = {"holdover": ours, "peer": peers}[name]
-    model, step = build(options, device, bool(compiled))
+    model, step = build(options, device, way)
     found = measure(step, model, options, device)
     print(f"{case:20} {found['tokens_per_second']:12,.0f} tokens/s", flush=True)
     return {
@@ -93,7 +95,7 @@ def recurrent_layer(options: argparse.Namespace) -> int:
 
 
 def ours(
-    options: argparse.Namespace, device: torch.device, compiled: bool
+    options: argparse.Namespace, device: torch.device, way: str
 ) -> tuple[torch.nn.Module, Step]:
     config = TransformerXLConfig(
         vocab_size=SYMBOLS,
@@ -110,11 +112,14 @@ def ours(
     recurrence = holdover.RecurrenceConfig(carry="blocks", window=options.block)
     model: Any = holdover.add_recurrence(base, recurrence)
 
-    def loss_of(ids: Tensor, state: Any, precision: torch.dtype) -> Any:
+    def windows_of(ids: Tensor) -> list[holdover.Window]:
         parts = ids[:, :-1].split(options.block, 1), ids[:, 1:].split(options.block, 1)
-        windows = [
+        return [
             holdover.Window(inputs, targets=wanted) for inputs, wanted in zip(*parts, strict=True)
         ]
+
+    def loss_of(ids: Tensor, state: Any, precision: torch.dtype) -> Any:
+        windows = windows_of(ids)
         with torch.autocast(device.type, precision, enabled=precision != torch.float32):
             return model(windows=windows, state=state)
 
@@ -130,14 +135,25 @@ def ours(
 
     with torchs_own_attention():
         exact, rounded = first_segment(torch.float32), first_segment(torch.bfloat16)
-    if compiled:
+    if way:
         model.compile_step()
     compare(first_segment(torch.bfloat16), rounded, exact)
+    replayed = None
+    if way == "replayed":
+        (ids,) = segments(options, 1, device)
+        model.forward = torch.autocast(device.type, torch.bfloat16)(model.forward)
+        with torch.no_grad():
+            state = model(windows=windows_of(ids)).state
+        replayed = ReplayedSegments(model, windows_of(ids), state)
 
     def step(ids: Tensor, state: Any) -> Any:
-        out = loss_of(ids, state, torch.bfloat16)
-        out.loss.backward()
-        return out.state.detach()
+        if replayed is not None:
+            loss, state = replayed(windows_of(ids), state, ids.numel())
+        else:
+            out = loss_of(ids, state, torch.bfloat16)
+            loss, state = out.loss, out.state.detach()
+        loss.backward()
+        return state
 
     return model, step
 
@@ -162,7 +178,7 @@ def compare(found: dict[str, Tensor], rounded: dict[str, Tensor], exact: dict[st
 
 
 def peers(
-    options: argparse.Namespace, device: torch.device, compiled: bool
+    options: argparse.Namespace, device: torch.device, way: str
 ) -> tuple[torch.nn.Module, Step]:
     from block_recurrent_transformer_pytorch import (  # pyright: ignore[reportMissingImports]
         BlockRecurrentTransformer,
@@ -180,7 +196,7 @@ def peers(
         num_state_vectors=options.block,
         use_flash_attn=device.type == "cuda",
     ).to(device)
-    run = torch.compile(model) if compiled else model
+    run = torch.compile(model) if way == "compiled" else model
 
     def step(ids: Tensor, carried: Any) -> Any:
         memories, states = carried or ([], [])

@@ -8,7 +8,8 @@ memory of 512, carried from window to window and detached, as `holdover train --
               put through a softmax one after the other, as in the original code
  fused        holdover.models: one fused call that reads the scores by position where their product is
               (our kernel on a GPU; elsewhere torch's, with a bias)
-and each once more compiled. A case is measured only after its loss and gradients were compared with
+and each once more compiled; the fused one also compiled and replayed (`holdover train --compile
+--replay`: a CUDA graph). A case is measured only after its loss and gradients were compared with
 those of the two matrices in float32, uncompiled.
 """
 
@@ -18,6 +19,7 @@ import json
 import math
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +30,14 @@ import holdover
 from holdover.models import TransformerXLConfig, TransformerXLForCausalLM
 from holdover.models.transformer_xl_layer import Places, RelativeAttention
 from holdover.results import device_name, provenance, write_record
+from holdover.train.replay import ReplayedSegments
 
-CASES = ("two-matrix", "two-matrix-compiled", "fused", "fused-compiled")
+CASES = ("two-matrix", "two-matrix-compiled", "fused", "fused-compiled", "fused-replayed")
 # By how much a gradient may differ from the float32 one, as a share of its size.
 AGREES = {torch.float32: 1e-4, torch.bfloat16: 0.05}
+
+# Gives a window's loss and the state behind it.
+Read = Callable[[Any, holdover.Window, Any, torch.dtype], tuple[Tensor, Any]]
 
 
 class TwoMatrixAttention(RelativeAttention):
@@ -92,7 +98,8 @@ def main() -> None:
         torch._dynamo.reset()
         model = build(case, options, device)
         differs = compare(first_step(model, options, precision), exact, AGREES[precision])
-        found = measure(model, options, precision)
+        read = replayed(model, options, precision) if case.endswith("replayed") else as_written
+        found = measure(model, options, precision, read)
         record = {
             "benchmark": "transformer_xl",
             "case": case,
@@ -127,7 +134,7 @@ def build(case: str, options: argparse.Namespace, device: torch.device) -> holdo
         carry="memory", window=options.window, memory_length=options.memory, detach_state=True
     )
     model = holdover.add_recurrence(base, recurrence)
-    if case.endswith("compiled"):
+    if case.endswith(("compiled", "replayed")):
         model.compile_step()
     return model
 
@@ -139,15 +146,37 @@ def windows(options: argparse.Namespace, count: int, device: torch.device) -> li
     return [holdover.Window(part[:, :-1], targets=part[:, 1:]) for part in ids]
 
 
-def step(
+def as_written(
     model: Any, window: holdover.Window, state: Any, precision: torch.dtype
 ) -> tuple[Tensor, Any]:
-    """Forward and backward of one window; its loss, and what it hands on."""
+    """The loss of one window, and what it hands on."""
     device = window.input_ids.device.type
     with torch.autocast(device, precision, enabled=precision != torch.float32):
         out = model(windows=[window], state=state)
-    out.loss.backward()
-    return out.loss.detach(), out.state
+    return out.loss, out.state
+
+
+def replayed(model: Any, options: argparse.Namespace, precision: torch.dtype) -> Read:
+    """The same by a record of its kernels, whose gradients are compared with the step's as written."""
+    first, second, *_ = windows(options, 2, model.device)
+    model.forward = torch.autocast(model.device.type, precision)(model.forward)
+    with torch.no_grad():
+        state = model(windows=[first]).state
+    segments = ReplayedSegments(model, [second], state)
+
+    def read(model: Any, window: holdover.Window, state: Any, precision: torch.dtype) -> Any:
+        return segments([window], state, window.input_ids.numel())
+
+    return read
+
+
+def step(
+    model: Any, window: holdover.Window, state: Any, precision: torch.dtype, read: Read = as_written
+) -> tuple[Tensor, Any]:
+    """Forward and backward of one window; its loss, and what it hands on."""
+    loss, behind = read(model, window, state, precision)
+    loss.backward()
+    return loss.detach(), behind
 
 
 def first_step(
@@ -175,7 +204,9 @@ def compare(found: Any, exact: Any, limit: float) -> float:
     return worst
 
 
-def measure(model: Any, options: argparse.Namespace, precision: torch.dtype) -> dict[str, Any]:
+def measure(
+    model: Any, options: argparse.Namespace, precision: torch.dtype, read: Read
+) -> dict[str, Any]:
     model.train()
     cuda = model.device.type == "cuda"
     seconds, state = [], None
@@ -183,7 +214,7 @@ def measure(model: Any, options: argparse.Namespace, precision: torch.dtype) -> 
         if number == 3 and cuda:
             torch.cuda.reset_peak_memory_stats()
         start = time.perf_counter()
-        _, state = step(model, window, state, precision)
+        _, state = step(model, window, state, precision, read)
         model.zero_grad()
         if cuda:
             torch.cuda.synchronize()

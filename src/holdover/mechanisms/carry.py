@@ -111,6 +111,11 @@ class Trace:
     next_state: Callable[[int, Block], Tensor] | None = None
 
 
+def counts(length: int | Tensor, device: torch.device) -> Tensor:
+    """[1] or [B]; a number is written on the device, since a copy from the host would be waited for."""
+    return length if isinstance(length, Tensor) else torch.full((1,), length, device=device)
+
+
 def feed_forward(
     inputs: int, hidden: Sequence[int], outputs: int, activation: str
 ) -> nn.Sequential:

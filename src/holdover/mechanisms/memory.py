@@ -7,7 +7,7 @@ the memory is cut per row behind its last token, and carries gradients until the
 import torch
 from torch import Tensor
 
-from .carry import Carry, Reading, Tensors, Trace
+from .carry import Carry, Reading, Tensors, Trace, counts
 
 
 class MemoryCarry(Carry):
@@ -28,7 +28,7 @@ class MemoryCarry(Carry):
     def write(self, trace: Trace) -> dict[str, Tensor]:
         assert trace.layer_inputs is not None
         first = trace.layer_inputs[0]
-        tokens = torch.as_tensor(trace.tokens, device=first.device).expand(trace.batch)
+        tokens = counts(trace.tokens, first.device).expand(trace.batch)
         filled = torch.zeros_like(tokens)
         if trace.carried is not None:
             filled = filled_of(trace.carried, trace.present)

@@ -9,6 +9,8 @@
 import torch
 from torch import Tensor, nn
 
+from .carry import counts
+
 ATTENTION_POOL_WIDTH = 64
 
 
@@ -17,7 +19,7 @@ def stretches(length: int | Tensor, slots: int, positions: int, device: torch.de
 
     Fewer positions than slots: each slot holds one, some the same.
     """
-    count = torch.as_tensor(length, device=device).reshape(-1, 1)
+    count = counts(length, device)[:, None]
     slot = torch.arange(slots, device=device)[None]
     first = (slot * count) // slots
     end = torch.maximum(((slot + 1) * count) // slots, first + 1)
@@ -64,7 +66,7 @@ class LastPool(Pool):
     linear = True
 
     def forward(self, hidden: Tensor, length: int | Tensor) -> Tensor:
-        count = torch.as_tensor(length, device=hidden.device).reshape(-1, 1)
+        count = counts(length, hidden.device)[:, None]
         index = count - self.slots + torch.arange(self.slots, device=hidden.device)
         index = index.clamp(min=0).expand(hidden.shape[0], -1)
         return hidden.gather(1, index[..., None].expand(-1, -1, hidden.shape[-1]))

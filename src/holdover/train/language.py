@@ -15,7 +15,9 @@ from ..evaluate.collapse import check_collapse, collapse_sentence
 from ..evaluate.score import score
 from ..processes import Share, each
 from ..state import State
+from ..windows import Window
 from .options import TrainOptions
+from .replay import ReplayedSegments
 
 
 class LanguageModelling:
@@ -34,6 +36,7 @@ class LanguageModelling:
         self.options = options
         self.device = device
         self.share = share
+        self.replayed: ReplayedSegments | None = None
         # Of two epochs, the current one and the first, which says how many steps there will be.
         self.walk = lru_cache(maxsize=2)(self._walk)
 
@@ -50,6 +53,21 @@ class LanguageModelling:
             full_width=options.compile,
         )
 
+    def record(self, model: Any) -> None:
+        """Record a step without ends of documents, if it is to be replayed; before any batch is
+        prefetched, since no other thread may ask the driver for memory meanwhile."""
+        if not self.options.replay:
+            return
+        # Which tokens are read does not matter: recorded is what is done with them.
+        shape = (self.options.windows, self.options.rows, self.options.recurrence.window)
+        ids = torch.arange(math.prod(shape), device=self.device).view(shape) % model.vocabulary
+        windows = [Window(part, targets=part) for part in ids]
+        # Without dropout: no number is drawn that a run without a record would not draw.
+        model.eval()
+        with torch.no_grad(), model.uncompiled():
+            state = model(windows=windows).state
+        self.replayed = ReplayedSegments(model, windows, state.detach())
+
     def batches(self, epoch: int, start: int) -> Iterator[Batch]:
         found = self.walk(epoch).batches(self.options.windows, start, self.share)
         return prefetch(found, self.device)
@@ -63,6 +81,8 @@ class LanguageModelling:
     def loss(
         self, model: Any, batch: Batch, carried: State | None, count: int
     ) -> tuple[Tensor, State | None]:
+        if self.replayed is not None:
+            return self.replayed(batch.windows(), carried, count)
         output = model(windows=batch.windows(), state=carried, num_items_in_batch=count)
         return output.loss, output.state
 

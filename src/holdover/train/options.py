@@ -147,6 +147,9 @@ class TrainOptions(LoopOptions, TextOptions):
     check_compiled: bool = True
     """With compile: compare its gradients with those of the step as it was written before the first
     step, and refuse wrong ones."""
+    replay: bool = False
+    """On a GPU: record the kernels of a step (a CUDA graph) and replay them, for models so small that
+    Python is slower than the GPU; keeps the memory of a step while nothing is trained, too."""
     validation: str | None = None
     """Text to validate on, as for data; none takes the corpus's own split or the end of the text."""
     validation_tokens: int | None = None

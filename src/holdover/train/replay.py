@@ -1,18 +1,43 @@
-"""A forecaster's step recorded once and replayed: a CUDA graph of its forward and backward.
+"""A step recorded once and replayed: a CUDA graph of its forward and backward.
 
-A step of Informer is hundreds of small kernels. They take a GPU a few milliseconds, and Python several
-times as long to start one by one. Replayed, they are the same kernels on the same memory.
+A step of a small model is hundreds of small kernels. They take a GPU a few milliseconds, and Python
+several times as long to start one by one. Replayed, they are the same kernels on the same memory.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from ..series import ForecastBatch
+from ..state import State
+from ..windows import Window
+from .compiled import COUNTS, SHARE, distance
 
 Forecast = Callable[[Tensor, Tensor, Tensor], Tensor]
+SEED = 0
+
+
+def check_replay(options: Any, device: torch.device, processes: int) -> None:
+    """Refuse to replay what cannot be recorded.
+
+    Gradients of several batches would be added up in memory that a replay writes over; those of several
+    processes are added up by hooks, which a replay does not call; and a window that is computed again
+    asks for the state of random numbers, which is not to be had while recording.
+    """
+    for name, found, needed in (
+        ("device", device.type, "cuda"),
+        ("accumulate", options.accumulate, 1),
+        ("processes", processes, 1),
+        ("recompute", options.recurrence.recompute, "none"),
+    ):
+        if options.replay and found != needed:
+            raise ValueError(
+                f"replay does not go with {name}={found}: give {name}={needed}, or leave --replay out."
+            )
 
 
 class _Forecasting(nn.Module):
@@ -28,15 +53,118 @@ class _Forecasting(nn.Module):
 
 def record(model: Any, batch: ForecastBatch) -> Forecast:
     """What forecasts batches of this one's shape, in training."""
-    given = (batch.values, batch.marks, batch.future_marks)
-    # Recording reads the batch some times before: no random number is drawn by that, and no running
-    # mean moves, so that a run which is continued is the one that was not interrupted.
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    with torch.random.fork_rng([batch.values.device]):
+    return _recorded(_Forecasting(model), (batch.values, batch.marks, batch.future_marks))
+
+
+class _Segment(nn.Module):
+    """Windows and the state in front of them as tensors alone; gives their loss and the next state's."""
+
+    def __init__(self, model: Any, windows: Sequence[Window], state: State) -> None:
+        super().__init__()
+        self.model = model
+        self.form, _ = form_of(windows, state)
+        self.behind: Any = None
+
+    def forward(self, count: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        spec, kinds = self.form
+        given = iter(tensors)
+        leaves = [None if kind is None else next(given) for kind in kinds]
+        windows, state = pytree.tree_unflatten(leaves, spec)
+        output = self.model(windows=windows, state=state, num_items_in_batch=count)
+        self.behind, found = form_of([], output.state.detach())
+        return (output.loss, *found)
+
+
+class ReplayedSegments:
+    """Losses and states of segments in training: replayed, where they have the recorded one's form."""
+
+    def __init__(self, model: Any, windows: Sequence[Window], state: State) -> None:
+        self.model = model
+        self.segment = _Segment(model, windows, state)
+        form, tensors = form_of(windows, state)
+        count = torch.ones((), device=tensors[0].device)
+        self.call = _recorded(self.segment, (count, *tensors))
+        self.form = form
+        self._check(windows, state)
+
+    def __call__(
+        self, windows: Sequence[Window], state: State | None, count: int
+    ) -> tuple[Tensor, State]:
+        """The summed loss divided by count, and the state behind the windows without its history."""
+        if state is None or not self.model.training:
+            return self.as_written(windows, state, count)
+        form, tensors = form_of(windows, state)
+        if form != self.form:
+            return self.as_written(windows, state, count)
+        # A number would be the recorded one for ever.
+        divided_by = torch.full((), count, device=tensors[0].device, dtype=torch.float32)
+        loss, *found = self.call(divided_by, *tensors)
+        spec, kinds = self.segment.behind
+        # Copies: the next replay writes where this one's state lies.
+        given = iter([tensor.detach().clone() for tensor in found])
+        leaves = [None if kind is None else next(given) for kind in kinds]
+        _, behind = pytree.tree_unflatten(leaves, spec)
+        return loss, replace(behind, owner=self.model.owner())
+
+    def as_written(
+        self, windows: Sequence[Window], state: State | None, count: int
+    ) -> tuple[Tensor, State]:
+        output = self.model(windows=windows, state=state, num_items_in_batch=count)
+        return output.loss, output.state.detach()
+
+    def _check(self, windows: Sequence[Window], state: State) -> None:
+        """Compare the gradients of the recorded segment, replayed, with those as it was written."""
+        found, expected = (self._gradients(way, windows, state) for way in (self, self.as_written))
+        largest = max(float(gradient.norm()) for gradient in expected.values())
+        for name, gradient in expected.items():
+            size = float(gradient.norm())
+            if size >= COUNTS * largest:
+                away = distance(found[name], gradient)
+                if not away <= SHARE * size:
+                    raise FloatingPointError(
+                        f"The replayed step is wrong: the gradient of {name} differs by "
+                        f"{away / size:.0%} from that of the step as it was written. Leave --replay out."
+                    )
+
+    def _gradients(
+        self, read: Callable[..., Any], windows: Sequence[Window], state: State
+    ) -> dict[str, Tensor]:
+        training = self.model.training
+        self.model.train()
+        self.model.zero_grad(set_to_none=True)
+        # The same dropout for both.
+        with torch.random.fork_rng([state.device] if state.device.type == "cuda" else []):
+            torch.manual_seed(SEED)
+            loss, _ = read(windows, state, sum(window.input_ids.numel() for window in windows))
+            loss.backward()
+        found = {
+            name: weight.grad.float().clone()
+            for name, weight in self.model.named_parameters()
+            if weight.grad is not None
+        }
+        self.model.zero_grad(set_to_none=True)
+        self.model.train(training)
+        return found
+
+
+def form_of(windows: Sequence[Window], state: State) -> tuple[Any, list[Tensor]]:
+    """What segments must have in common for one record, and the tensors in which they differ."""
+    leaves, spec = pytree.tree_flatten((list(windows), replace(state, owner={})))
+    kinds = tuple(None if leaf is None else (leaf.shape, leaf.dtype) for leaf in leaves)
+    return (spec, kinds), [leaf for leaf in leaves if leaf is not None]
+
+
+def _recorded(module: nn.Module, given: tuple[Tensor, ...]) -> Any:
+    """A module's call in training, for tensors of these shapes."""
+    # Recording calls it some times before: no random number is drawn by that, and no running mean
+    # moves, so that a run which is continued is the one that was not interrupted.
+    buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    device = given[0].device
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
         replayed: Any = torch.cuda.make_graphed_callables(
-            _Forecasting(model).train(),
+            module.train(),
             tuple(value.clone() for value in given),
-            # Not every weight has a part in every forecast (InformerConfig.mix).
+            # Not every weight has a part in every step (InformerConfig.mix).
             allow_unused_input=True,
         )
     with torch.no_grad():

@@ -35,6 +35,7 @@ from .compiled import check_gradients
 from .language import LanguageModelling
 from .options import TrainOptions
 from .reached import Reached
+from .replay import check_replay
 
 
 def train(
@@ -49,6 +50,7 @@ def train(
 def _train(
     options: TrainOptions, resume: bool, accelerator: Accelerator, console: Console
 ) -> Reached:
+    check_replay(options, accelerator.device, own_share().of)
     checkpoint = prepare_folder(options, resume)
     encoder = first_before_others(
         lambda: encoder_of(model_folder(options.model), options.tokenizer, options.gguf_file)
@@ -78,6 +80,8 @@ def _train(
     loop = build_loop(
         options, model, task, data, save, accelerator, console, layers=model.seams.layers
     )
+    # Behind the loop's beginning, which puts the precision around the model's forward.
+    task.record(model)
     continue_loop(loop, checkpoint, resume, console)
     show_start(console, options, counts, training, validation)
     return run_to_end(loop, console)

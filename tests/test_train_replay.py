@@ -1,0 +1,125 @@
+"""Replayed steps: what is recorded, what is replayed, and what is refused.
+
+CUDA graphs need a GPU; here the recorder is a stand-in that, like torch's, owns the memory it reads and
+writes, and calls what was recorded on it.
+"""
+
+import pytest
+import torch
+
+from holdover.train import TrainOptions, run
+from holdover.train.replay import check_replay
+from runs import command, losses_of, refusal, train
+
+LONG = "\n".join("# A long text of the same words again and again. " * 12 for _ in range(3))
+
+
+@pytest.fixture
+def replays(monkeypatch):
+    """Trains on a CPU as if it could record; counts what is replayed."""
+    counted = []
+
+    def record(module, given, allow_unused_input):
+        assert allow_unused_input and module.training
+        held, read, written = given, module.forward, {}
+        with torch.no_grad():
+            read(*held)
+
+        def replay(*tensors):
+            counted.append(1)
+            for place, tensor in zip(held, tensors, strict=True):
+                assert place.shape == tensor.shape and place.dtype == tensor.dtype
+                place.copy_(tensor)
+            loss, *state = read(*held)
+            # As a graph does: the memory of its results is always the same.
+            for number, tensor in enumerate(state):
+                written.setdefault(number, tensor.clone()).copy_(tensor)
+            return loss, *written.values()
+
+        return replay
+
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", record)
+    monkeypatch.setattr(run, "check_replay", lambda *_: None)
+    return counted
+
+
+def as_shape(**values):
+    return ",".join(f"{name}={value}" for name, value in values.items())
+
+
+XL = as_shape(n_layer=2, d_model=16, n_head=2, d_head=8, d_inner=32, dropout=0.1)
+MODELS = {
+    "pooled": {},
+    "dropout": {"shape": as_shape(n_layer=2, n_embd=16, n_head=2, n_positions=32)},
+    "tokens": {"recurrence": "tokens", "overlap": 2},
+    "xl": {"model": "holdover_xl", "recurrence": "memory", "shape": XL},
+    "brt": {
+        "model": "holdover_xl",
+        "recurrence": "blocks",
+        "shape": XL + ",recurrent_layers=[1],state_vectors=4",
+    },
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_replayed_run_is_the_run(model, replays, tmp_path):
+    (tmp_path / "text.txt").write_text(LONG)
+    as_written = train(tmp_path, **MODELS[model])
+    assert not replays
+    again = train(tmp_path, replay=True, output=tmp_path / "replayed", **MODELS[model])
+    # Some steps hold an end of a document and go as they were written; once it was tried before.
+    assert 1 < len(replays) - 1 < 10
+    assert losses_of(again) == losses_of(as_written)
+
+
+def test_a_run_that_is_continued_is_the_one_that_was_not_stopped(replays, tmp_path):
+    (tmp_path / "text.txt").write_text(LONG)
+    whole = train(tmp_path, replay=True, **MODELS["dropout"])
+    given = {"replay": True, "output": tmp_path / "parts", **MODELS["dropout"]}
+    train(tmp_path, max_steps=5, **given)
+    assert losses_of(train(tmp_path, resume=True, **given)) == losses_of(whole)
+
+
+def test_a_record_with_other_gradients_is_refused(monkeypatch, tmp_path, capsys):
+    class OtherGradient(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, value):
+            return value.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return 1.5 * gradient
+
+    def record(module, given, allow_unused_input):
+        def replay(*tensors):
+            loss, *state = module(*tensors)
+            return OtherGradient.apply(loss), *state
+
+        return replay
+
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", record)
+    monkeypatch.setattr(run, "check_replay", lambda *_: None)
+    said = refusal(capsys, command(tmp_path, replay=True))
+    assert "replayed step is wrong" in said and "Leave --replay out" in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "device", "processes", "said"),
+    [
+        ({}, "cpu", 1, "device=cpu"),
+        ({"accumulate": 2}, "cuda", 1, "accumulate=2"),
+        ({}, "cuda", 2, "processes=2"),
+        ({"recurrence.recompute": "window"}, "cuda", 1, "recompute=window"),
+    ],
+)
+def test_what_cannot_be_recorded_is_refused(settings, device, processes, said):
+    options = TrainOptions.of(model="gpt2", data="x", replay=True, **settings)
+    with pytest.raises(ValueError, match=said):
+        check_replay(options, torch.device(device), processes)
+    without = TrainOptions.of(model="gpt2", data="x", **settings)
+    check_replay(without, torch.device(device), processes)
+
+
+def test_without_a_gpu_nothing_is_replayed_silently(tmp_path, capsys):
+    said = refusal(capsys, command(tmp_path, replay=True))
+    assert "replay does not go with device=cpu" in said
