@@ -11,7 +11,7 @@ from holdover.train import TrainOptions, run
 from holdover.train.replay import check_replay
 from runs import command, losses_of, refusal, train
 
-LONG = "\n".join("# A long text of the same words again and again. " * 12 for _ in range(3))
+WORDS = "A text of the same words again and again. "
 
 
 @pytest.fixture
@@ -47,10 +47,10 @@ def as_shape(**values):
     return ",".join(f"{name}={value}" for name, value in values.items())
 
 
-XL = as_shape(n_layer=2, d_model=16, n_head=2, d_head=8, d_inner=32, dropout=0.1)
+XL = as_shape(n_layer=2, d_model=16, n_head=2, d_head=8, d_inner=32, dropout=0.0)
 MODELS = {
+    "plain": {"recurrence": "none"},
     "pooled": {},
-    "dropout": {"shape": as_shape(n_layer=2, n_embd=16, n_head=2, n_positions=32)},
     "tokens": {"recurrence": "tokens", "overlap": 2},
     "xl": {"model": "holdover_xl", "recurrence": "memory", "shape": XL},
     "brt": {
@@ -61,21 +61,50 @@ MODELS = {
 }
 
 
+# Where masks are written out, dropout falls elsewhere.
+DROPOUT = {"shape": as_shape(n_layer=2, n_embd=16, n_head=2, n_positions=32)}
+
+
+def write_text(folder, documents):
+    (folder / "text.txt").write_text(
+        "".join(f"# {WORDS * (60 // documents)}\n" for _ in range(documents))
+    )
+
+
 @pytest.mark.parametrize("model", MODELS)
-def test_a_replayed_run_is_the_run(model, replays, tmp_path):
-    (tmp_path / "text.txt").write_text(LONG)
+@pytest.mark.parametrize("documents", [1, 12])
+def test_a_replayed_run_is_the_run(model, documents, replays, tmp_path):
+    """With ends of documents in every step or in none, from the first one on."""
+    write_text(tmp_path, documents)
     as_written = train(tmp_path, **MODELS[model])
     assert not replays
     again = train(tmp_path, replay=True, output=tmp_path / "replayed", **MODELS[model])
-    # Some steps hold an end of a document and go as they were written; once it was tried before.
-    assert 1 < len(replays) - 1 < 10
-    assert losses_of(again) == losses_of(as_written)
+    # Every record was tried once before; without ends, the step that has no past goes as it was written.
+    assert len(replays) == (9 + 1 if documents == 1 else 10 + 2)
+    assert losses_of(again) == pytest.approx(losses_of(as_written), rel=1e-5)
+
+
+def test_dropout_is_that_of_the_run(replays, tmp_path):
+    write_text(tmp_path, 1)
+    as_written = train(tmp_path, **DROPOUT)
+    again = train(tmp_path, replay=True, output=tmp_path / "replayed", **DROPOUT)
+    assert len(replays) == 10 and losses_of(again) == losses_of(as_written)
+
+
+def test_a_step_that_is_shorter_goes_as_it_was_written(replays, tmp_path):
+    write_text(tmp_path, 1)
+    settings = {"epochs": 2, "max_steps": None, "rows": 25}
+    as_written = train(tmp_path, **settings)
+    again = train(tmp_path, replay=True, output=tmp_path / "replayed", **settings)
+    losses = losses_of(as_written)
+    assert losses_of(again) == pytest.approx(losses, rel=1e-5)
+    assert 0 < len(replays) - 1 < len(losses)
 
 
 def test_a_run_that_is_continued_is_the_one_that_was_not_stopped(replays, tmp_path):
-    (tmp_path / "text.txt").write_text(LONG)
-    whole = train(tmp_path, replay=True, **MODELS["dropout"])
-    given = {"replay": True, "output": tmp_path / "parts", **MODELS["dropout"]}
+    write_text(tmp_path, 12)
+    whole = train(tmp_path, replay=True, **DROPOUT)
+    given = {"replay": True, "output": tmp_path / "parts", **DROPOUT}
     train(tmp_path, max_steps=5, **given)
     assert losses_of(train(tmp_path, resume=True, **given)) == losses_of(whole)
 

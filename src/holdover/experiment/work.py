@@ -44,6 +44,10 @@ class Work:
     texts: list[dict[str, Any]] = field(default_factory=list)
     """What was read, with checksums: filled by the verbs."""
 
+    @property
+    def on_gpu(self) -> bool:
+        return choose_device(self.common.get("device", "auto")).type == "cuda"
+
     def train(self, name: str = "train", **settings: Any) -> Path:
         """A language model's training in the folder, begun or continued; gives its folder."""
         return self._trained(train, TrainOptions, name, settings)

@@ -50,12 +50,12 @@ class LanguageModelling:
             rows,
             recurrence.window,
             recurrence.overlap,
-            full_width=options.compile,
+            full_width=options.compile or options.replay,
         )
 
     def record(self, model: Any) -> None:
-        """Record a step without ends of documents, if it is to be replayed; before any batch is
-        prefetched, since no other thread may ask the driver for memory meanwhile."""
+        """Record a step, if it is to be replayed; before any batch is prefetched, since no other thread
+        may ask the driver for memory meanwhile."""
         if not self.options.replay:
             return
         # Which tokens are read does not matter: recorded is what is done with them.
@@ -66,7 +66,8 @@ class LanguageModelling:
         model.eval()
         with torch.no_grad(), model.uncompiled():
             state = model(windows=windows).state
-        self.replayed = ReplayedSegments(model, windows, state.detach())
+        ends = self.training.documents > 1 or self.options.reset_every is not None
+        self.replayed = ReplayedSegments(model, windows, state.detach(), ends=ends)
 
     def batches(self, epoch: int, start: int) -> Iterator[Batch]:
         found = self.walk(epoch).batches(self.options.windows, start, self.share)

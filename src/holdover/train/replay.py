@@ -4,8 +4,8 @@ A step of a small model is hundreds of small kernels. They take a GPU a few mill
 several times as long to start one by one. Replayed, they are the same kernels on the same memory.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -56,55 +56,102 @@ def record(model: Any, batch: ForecastBatch) -> Forecast:
     return _recorded(_Forecasting(model), (batch.values, batch.marks, batch.future_marks))
 
 
+@dataclass(frozen=True)
+class Form:
+    """What segments must have in common for one record."""
+
+    spec: Any
+    kinds: tuple[tuple[torch.Size, torch.dtype] | None, ...]  # of each leaf; None: it is left out
+
+    def put_together(self, tensors: Iterable[Tensor]) -> tuple[list[Window], State]:
+        given = iter(tensors)
+        leaves = [None if kind is None else next(given) for kind in self.kinds]
+        return pytree.tree_unflatten(leaves, self.spec)
+
+
+def form_of(windows: Sequence[Window], state: State | None) -> tuple[Form, list[Tensor]]:
+    """A segment's form, and the tensors in which it differs from others of that form."""
+    known = None if state is None else replace(state, owner={})
+    leaves, spec = pytree.tree_flatten((list(windows), known))
+    kinds = tuple(None if leaf is None else (leaf.shape, leaf.dtype) for leaf in leaves)
+    return Form(spec, kinds), [leaf for leaf in leaves if leaf is not None]
+
+
 class _Segment(nn.Module):
     """Windows and the state in front of them as tensors alone; gives their loss and the next state's."""
 
-    def __init__(self, model: Any, windows: Sequence[Window], state: State) -> None:
+    def __init__(self, model: Any, form: Form) -> None:
         super().__init__()
         self.model = model
-        self.form, _ = form_of(windows, state)
-        self.behind: Any = None
+        self.form = form
+        self.behind: Form | None = None
 
     def forward(self, count: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-        spec, kinds = self.form
-        given = iter(tensors)
-        leaves = [None if kind is None else next(given) for kind in kinds]
-        windows, state = pytree.tree_unflatten(leaves, spec)
+        windows, state = self.form.put_together(tensors)
         output = self.model(windows=windows, state=state, num_items_in_batch=count)
         self.behind, found = form_of([], output.state.detach())
         return (output.loss, *found)
 
 
 class ReplayedSegments:
-    """Losses and states of segments in training: replayed, where they have the recorded one's form."""
+    """Losses and states of segments in training: replayed, where they have a recorded form.
 
-    def __init__(self, model: Any, windows: Sequence[Window], state: State) -> None:
+    One form is that of segments inside documents, in which nothing is masked. With `ends` there is a
+    second record, for segments in which documents end or begin: all their masks are written out.
+    """
+
+    def __init__(
+        self, model: Any, windows: Sequence[Window], state: State, *, ends: bool = False
+    ) -> None:
         self.model = model
-        self.segment = _Segment(model, windows, state)
-        form, tensors = form_of(windows, state)
-        count = torch.ones((), device=tensors[0].device)
-        self.call = _recorded(self.segment, (count, *tensors))
-        self.form = form
-        self._check(windows, state)
+        nothing = {name: torch.zeros_like(tensor) for name, tensor in state.tensors.items()}
+        self.empty = State(nothing, torch.zeros_like(state.presence()))
+        self.calls: dict[Form, tuple[Any, _Segment]] = {}
+        for given in ((windows, state), *([self._masked(windows, state)] if ends else [])):
+            form, tensors = form_of(*given)
+            segment = _Segment(model, form)
+            count = torch.ones((), device=tensors[0].device)
+            self.calls[form] = _recorded(segment, (count, *tensors)), segment
+            self._check(*given)
 
     def __call__(
         self, windows: Sequence[Window], state: State | None, count: int
     ) -> tuple[Tensor, State]:
         """The summed loss divided by count, and the state behind the windows without its history."""
-        if state is None or not self.model.training:
+        if not self.model.training:
             return self.as_written(windows, state, count)
-        form, tensors = form_of(windows, state)
-        if form != self.form:
+        given = windows, state
+        form, tensors = form_of(*given)
+        if form not in self.calls:
+            form, tensors = form_of(*self._masked(*given))
+        if form not in self.calls:
             return self.as_written(windows, state, count)
+        call, segment = self.calls[form]
         # A number would be the recorded one for ever.
         divided_by = torch.full((), count, device=tensors[0].device, dtype=torch.float32)
-        loss, *found = self.call(divided_by, *tensors)
-        spec, kinds = self.segment.behind
+        loss, *found = call(divided_by, *tensors)
+        assert segment.behind is not None
         # Copies: the next replay writes where this one's state lies.
-        given = iter([tensor.detach().clone() for tensor in found])
-        leaves = [None if kind is None else next(given) for kind in kinds]
-        _, behind = pytree.tree_unflatten(leaves, spec)
+        _, behind = segment.behind.put_together([tensor.detach().clone() for tensor in found])
         return loss, replace(behind, owner=self.model.owner())
+
+    def _masked(self, windows: Sequence[Window], state: State | None) -> tuple[list[Window], State]:
+        """The same with everything that is left out where nothing is masked."""
+        full = [
+            replace(
+                window,
+                mask=torch.ones_like(window.input_ids, dtype=torch.bool)
+                if window.mask is None
+                else window.mask,
+                begins=torch.zeros_like(window.input_ids[:, 0], dtype=torch.bool)
+                if window.begins is None
+                else window.begins,
+            )
+            for window in windows
+        ]
+        if state is None:
+            return full, self.empty
+        return full, replace(state, present=state.presence())
 
     def as_written(
         self, windows: Sequence[Window], state: State | None, count: int
@@ -145,13 +192,6 @@ class ReplayedSegments:
         self.model.zero_grad(set_to_none=True)
         self.model.train(training)
         return found
-
-
-def form_of(windows: Sequence[Window], state: State) -> tuple[Any, list[Tensor]]:
-    """What segments must have in common for one record, and the tensors in which they differ."""
-    leaves, spec = pytree.tree_flatten((list(windows), replace(state, owner={})))
-    kinds = tuple(None if leaf is None else (leaf.shape, leaf.dtype) for leaf in leaves)
-    return (spec, kinds), [leaf for leaf in leaves if leaf is not None]
 
 
 def _recorded(module: nn.Module, given: tuple[Tensor, ...]) -> Any:
