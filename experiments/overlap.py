@@ -208,7 +208,7 @@ def measure_cache(work: Work) -> dict[str, Any]:
     return measures
 
 
-def read_at(work: Work, model: Any, window: int, **how: Any) -> dict[str, Any]:
+def read_at(work: Work, model: Any, window: int, /, **how: Any) -> dict[str, Any]:
     """Measures at every overlap, and of texts that end within their first window."""
     overlaps, text = work.settings["overlaps"], text_of(work)
     record = read(work, model, text, overlap=list(overlaps), **how)

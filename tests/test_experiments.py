@@ -2,7 +2,9 @@
 
 import json
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,9 +18,10 @@ from holdover.report.charts import points_of
 from holdover.report.gather import gather
 from holdover.report.options import ReportOptions
 
+FOLDER = Path(__file__).parent.parent / "experiments"
 EXPERIMENTS = [
     path
-    for path in sorted((Path(__file__).parent.parent / "experiments").glob("*.py"))
+    for path in sorted(FOLDER.glob("*.py"))
     # The others are what experiments share, or are run by themselves.
     if re.search(r"^EXPERIMENT\b", path.read_text(), re.M)
 ]
@@ -83,3 +86,57 @@ def test_the_smallest_scale_runs_and_is_reported(path, tmp_path):
     assert escaped(experiment.title) in page.read_text()
     assert experiment.title in page.with_suffix(".md").read_text()
     assert str(tmp_path) not in page.read_text()
+
+
+def opened(name):
+    """An experiment of ours, and the module that it is."""
+    _, experiment = open_experiment(FOLDER / f"{name}.py")
+    return experiment, sys.modules[f"experiment_{name}"]
+
+
+def test_the_model_as_it_is_is_read_at_every_overlap(monkeypatch):
+    experiment, overlap = opened("overlap")
+    found = {"perplexity_per_word": 20.0, "loss": 3.0}
+    monkeypatch.setattr(overlap, "of_evaluation", lambda record, row=0: found)
+    run = next(run for run in experiment.runs("small", (0,)) if run.arm == "untrained books")
+    before, asked = fingerprint("overlap", "small", run), []
+
+    def evaluate(model, name, **settings):
+        asked.append((model, settings["window"], list(settings["overlap"])))
+
+    measures = run.do(SimpleNamespace(settings=run.settings, evaluate=evaluate))
+    overlaps = run.settings["overlaps"]
+    assert asked == [("books-plain", 300, overlaps), ("books-plain", 300, [0])]
+    assert {f"perplexity@{overlap}" for overlap in overlaps} < set(measures)
+    assert measures["first_window_loss"] == 3.0
+    # Other runs have the same settings in their hands.
+    assert fingerprint("overlap", "small", run) == before
+
+
+def test_an_encoder_is_found_in_its_package(tmp_path, monkeypatch):
+    _, hotpotqa = opened("hotpotqa")
+    model = tmp_path / "encoder_package" / "model"
+    (model / "1_Pooling").mkdir(parents=True)
+    for file in ("../__init__.py", "config.json", "1_Pooling/config.json", "model.safetensors"):
+        (model / file).touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv("HOLDOVER_MINILM", raising=False)
+    monkeypatch.setitem(hotpotqa.PACKAGES, "all-MiniLM-L6-v2", "encoder_package")
+    assert Path(hotpotqa.folder_of("all-MiniLM-L6-v2")) == model
+
+
+@pytest.mark.parametrize(
+    ("files", "given"),
+    [
+        (["weights.gguf"], {"gguf_file": "weights.gguf"}),
+        (["config.json", "model.safetensors"], {}),
+    ],
+)
+def test_a_folder_holds_smollm2_as_one_file_or_as_transformers_saves_it(
+    files, given, tmp_path, monkeypatch
+):
+    _, overlap = opened("overlap")
+    for file in files:
+        (tmp_path / file).touch()
+    monkeypatch.setenv("HOLDOVER_SMOLLM2", str(tmp_path))
+    assert overlap.found({"model": "smollm2"}) == {"model": str(tmp_path), **given}

@@ -78,6 +78,16 @@ def test_right_ones_train_as_if_nobody_had_looked(options, monkeypatch, bf16):
     assert losses[0] == losses[1] and any(losses[0])
 
 
+@pytest.mark.parametrize("pooling", ["fixed-key", "attention"])
+def test_states_that_mixed_precision_leaves_in_16_bits_are_looked_at_too(
+    options, monkeypatch, pooling
+):
+    compiles_to(monkeypatch, lambda loss: loss)
+    options["recurrence"] = options["recurrence"].replace(pooling=pooling)
+    train(TrainOptions(**options, bf16=True))
+    assert list(options["output"].glob("checkpoint-*"))
+
+
 def test_nobody_looks_where_it_was_not_wanted(options, monkeypatch):
     compiles_to(monkeypatch, OtherGradient.apply)
     train(TrainOptions(**options, check_compiled=False))
