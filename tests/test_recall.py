@@ -5,7 +5,7 @@ import json
 import pytest
 
 from holdover import cli
-from holdover.data.synthetic import CHANCE, Majority, Recall, open_synthetic
+from holdover.data.synthetic import CHANCE, Majority, Once, Recall, open_synthetic
 
 SETTINGS = """
 model: gpt2
@@ -69,6 +69,30 @@ def test_recall_asks_in_as_many_windows_as_it_is_told():
     assert Recall("test", 16, asks=3).fingerprint() != Recall("test", 16).fingerprint()
 
 
+def test_once_says_a_fact_once_and_asks_for_it_once():
+    distances = []
+    for document in Once("valid", window=16, farthest=5).documents():
+        text = b"".join(document.read()).decode()
+        ((start, stop),) = document.scored
+        fact = text[15]
+        assert text[14] == "=" and text[start - 1] == "?" and text[start:stop] == fact
+        # The fact stands where it is said and where it is asked for, and no other symbol anywhere.
+        assert sum(letter.isupper() for letter in text) == 2
+        assert text[stop:] == "." and stop % 16 == 0
+        distances.append(start // 16)
+    counts = [distances.count(n) for n in (1, 2, 3, 4, 5)]
+    # There is more of what is near to learn from, and as much of all in the test.
+    assert sum(counts) == len(distances) == 5 * 256 and counts == sorted(counts, reverse=True)
+    test = [(document.scored[0][0]) // 16 for document in Once("test", 16, farthest=5).documents()]
+    assert all(abs(test.count(n) - 256) < 50 for n in (1, 2, 3, 4, 5))
+
+
+def test_after_asks_at_one_distance():
+    documents = list(Once("test", window=16, nearest=1000, farthest=1000).documents())
+    assert len(documents) == 256
+    assert {document.scored for document in documents[:9]} == {((1001 * 16 - 1, 1001 * 16),)}
+
+
 def test_the_majority_is_that_of_all_windows():
     lengths, answers = set(), set()
     for document in Majority("valid", window=16).documents():
@@ -83,11 +107,13 @@ def test_the_majority_is_that_of_all_windows():
     assert lengths == set(range(1, 9)) and answers == {"A", "B"}
 
 
-@pytest.mark.parametrize("spec", ["recall", "recall-7", "majority"])
+@pytest.mark.parametrize("spec", ["recall", "recall-7", "once-8", "after-3", "majority"])
 def test_synthetic_corpora_by_name(spec):
     assert open_synthetic(spec, "test", 16).name == spec
 
 
-@pytest.mark.parametrize("spec", ["recall-0", "recall-x", "recalls", "novel.txt"])
+@pytest.mark.parametrize(
+    "spec", ["recall-0", "once", "after-0", "recall-x", "recalls", "novel.txt"]
+)
 def test_other_names_are_other_corpora(spec):
     assert open_synthetic(spec, "test", 16) is None

@@ -11,8 +11,8 @@ class TextOptions:
 
     data: str = ""
     """Text file, folder of texts, JSONL file, name of a corpus (wikitext-2, wikitext-103, pg19, enwik8,
-    text8, and with the package: time-machine, a novel, and recall, recall-N, majority, synthetic),
-    ORG/NAME or ORG/NAME:CONFIG of a Hugging Face dataset."""
+    text8, and with the package: time-machine, a novel, and recall, recall-N, once-N, after-N, majority,
+    synthetic), ORG/NAME or ORG/NAME:CONFIG of a Hugging Face dataset."""
     data_dir: Path | None = None
     """Folder that holds the named corpora; without it the environment's HOLDOVER_DATA."""
     cache_dir: Path | None = None
