@@ -14,6 +14,7 @@ from typing import Any
 
 import toy_reader
 
+from holdover.attach import RUN, read_run
 from holdover.experiment import (
     Claim,
     Expectation,
@@ -119,7 +120,9 @@ def measure(work: Work) -> dict[str, Any]:
         if validation is not None:
             given["validation"] = validation
     run = work.train_reader(**given, **settings["train"], recurrence=settings["recurrence"])
-    record = work.evaluate_reader(last_checkpoint(run), **asked)
+    end = last_checkpoint(run)
+    work.read(read_run(end / RUN)["data"]["training"])
+    record = work.evaluate_reader(end, **asked)
     (row,) = record["rows"]
     found: dict[str, Any] = {
         name: ratio(values, [1] * len(values), f"{len(values)} questions")

@@ -75,12 +75,13 @@ SCALES = {
         train=COMMON
         # Compiling takes longer than so small a model is trained for.
         | {"bf16": True}
-        | {"rows": 16, "windows": 6, "max_steps": 400, "warm_up": 50, "validation_tokens": 20_000},
+        | {"rows": 16, "windows": 6, "max_steps": 400, "warm_up": 50}
+        | {"validate_every": 6_000_000, "validation_tokens": 20_000},
         rates=(1e-4, 3e-4, 1e-3),
         overlaps=PUBLISHED_OVERLAPS,
         plain_overlaps=PLAIN_OVERLAPS,
         windows=(200, 300, 400, 500),
-        read={"metrics": False, "rows": 32},
+        read={"metrics": False, "rows": 32, "bf16": True},
     ),
     "real": Scale(
         model={"model": "smollm2"},

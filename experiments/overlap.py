@@ -176,14 +176,14 @@ def measure(work: Work) -> dict[str, Any]:
     rate = settings["rates"][tried.index(min(tried))]
     model = train(work, text_of(work), rate, settings["recurrence"])
     work.read(read_run(model / RUN)["data"]["training"])
-    return {"learning_rate": rate, **read_at(work, model, settings["recurrence"]["window"])}
+    return {"learning_rate": rate, **read_at(work, model)}
 
 
 def measure_stock(work: Work) -> dict[str, Any]:
     """The pretrained model as it is, every window alone."""
     opened = found(work.settings["model"])
     window = work.settings["window"]
-    return read_at(work, opened.pop("model"), window, window=window, **opened)
+    return read_at(work, opened.pop("model"), window=window, **opened)
 
 
 def measure_cache(work: Work) -> dict[str, Any]:
@@ -208,8 +208,8 @@ def measure_cache(work: Work) -> dict[str, Any]:
     return measures
 
 
-def read_at(work: Work, model: Any, window: int, /, **how: Any) -> dict[str, Any]:
-    """Measures at every overlap, and of texts that end within their first window."""
+def read_at(work: Work, model: Any, **how: Any) -> dict[str, Any]:
+    """Measures at every overlap, and of every window as a text of its own."""
     overlaps, text = work.settings["overlaps"], text_of(work)
     record = read(work, model, text, overlap=list(overlaps), **how)
     measures: dict[str, Any] = {}
@@ -217,9 +217,8 @@ def read_at(work: Work, model: Any, window: int, /, **how: Any) -> dict[str, Any
         part = of_evaluation(record, number)
         measures |= {f"{name}@{overlap}": value for name, value in part.items()}
         measures[f"perplexity@{overlap}"] = part[text.denominator]
-    short = {"document_tokens": window, "diagnose_state": False}
-    alone = read(work, model, text, "alone", overlap=[0], **short, **how)
-    measures["first_window_loss"] = of_evaluation(alone)["loss"]
+    alone = read(work, model, text, "alone", overlap=[0], carry=1, diagnose_state=False, **how)
+    measures["single_window_loss"] = of_evaluation(alone)["loss"]
     return measures
 
 
@@ -266,7 +265,7 @@ def layout(scale: str) -> Layout:
             ),
         ],
         tables=[
-            *(one for text in texts for one in (table(scale, text), first_window(scale, text))),
+            *(one for text in texts for one in (table(scale, text), single_windows(scale, text))),
             *([cache_table(scale, text) for text in texts] if scale in KEPT else []),
         ],
         figures=[figure(scale, text) for text in texts],
@@ -350,27 +349,27 @@ def table(scale: str, text: str) -> Table:
     )
 
 
-def first_window(scale: str, text: str) -> Table:
+def single_windows(scale: str, text: str) -> Table:
     """What training did to texts of a single window, where nothing is carried."""
     plain = named("plain", text)
-    rows = [["plain", Value("first_window_loss", plain, form="{:.4f}"), ""]]
+    rows = [["plain", Value("single_window_loss", plain, form="{:.4f}"), ""]]
     if text in texts_with_stock(scale):
         stock = named(STOCK, text)
-        rows.insert(0, ["untrained", Value("first_window_loss", stock, form="{:.4f}"), ""])
+        rows.insert(0, ["untrained", Value("single_window_loss", stock, form="{:.4f}"), ""])
     for overlap in SCALES[scale].overlaps:
         arm = named("recurrent", text, overlap)
         rows.append(
             [
                 f"recurrent, overlap {overlap}",
-                Value("first_window_loss", arm, form="{:.4f}"),
-                Value("first_window_loss", arm, plain, "{:+.4f}"),
+                Value("single_window_loss", arm, form="{:.4f}"),
+                Value("single_window_loss", arm, plain, "{:+.4f}"),
             ]
         )
     return Table(
         f"Texts of one window: {text}",
         ("model", "nats a token", "above plain"),
         rows,
-        "The first window of every document, which no state reaches.",
+        "Every window of the test text as if nothing stood in front of it.",
     )
 
 

@@ -1,13 +1,15 @@
 """The project's three questions, on GPT-2 and XLNet: does recurrence help, against what, at what cost?
 
-    holdover run experiments/three_questions.py --scale small
+    holdover run experiments/three_questions.py --scale small --together 8
+    holdover run experiments/three_questions.py --scale small --only cost      alone on its machine
 
 GPT-2 and XLNet with random weights (none can be had pretrained here for bytes), each plain and with
 window recurrence, XLNet also with its own memory, and Transformer-XL's and the block-recurrent one's
-beside them: the same bytes in the same order, on enwik8 and on books.
+beside them: the same bytes in the same order, on enwik8 and on books. What they cost is measured apart,
+by one run of all of them one after the other; what a plain model reaches at the same cost, by GPT-2 with
+as many weights as with a state, and by plain models whose windows overlap as much as the FLOPs allow.
 """
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,9 +41,12 @@ class Scale:
     width: int
     heads: int
     window: int
+    wider: int  # n_inner of a GPT-2 that has as many weights as one with a pooled state
     texts: dict[str, str]
     train: dict[str, Any]
     read: dict[str, Any]
+    overlaps: tuple[int, ...]  # plain models are read at
+    timed_steps: int
 
 
 COMMON = {
@@ -62,6 +67,9 @@ SCALES = {
         width=16,
         heads=2,
         window=24,
+        wider=1383,
+        overlaps=(0, 4, 8),
+        timed_steps=2,
         texts={"novel": "time-machine"},
         train={"rows": 2, "windows": 2, "max_steps": 2, "warm_up": 1, "validation_tokens": 120},
         read={"document_tokens": 300, "timed_windows": 2, "diagnose_windows": 4, "history": 1},
@@ -71,26 +79,33 @@ SCALES = {
         width=256,
         heads=4,
         window=256,
+        wider=1114,
+        overlaps=(0, 16, 32, 64, 128, 192),
+        timed_steps=16,
         texts=TEXTS,
-        train={"rows": 32, "windows": 8, "max_steps": 1500, "warm_up": 100, "bf16": True}
-        | {"validation_tokens": 200_000, "validate_every": 10_000_000},
-        read={"document_tokens": 200_000, "rows": 32, "carry": 400},
+        train={"rows": 32, "windows": 8, "max_steps": 600, "warm_up": 100, "bf16": True}
+        | {"validation_tokens": 100_000, "validate_every": 6_000_000},
+        read={"document_tokens": 200_000, "rows": 32, "carry": 100},
     ),
     "real": Scale(
         layers=12,
         width=768,
         heads=12,
         window=512,
+        wider=3094,
+        overlaps=(0, 32, 64, 128, 256, 384),
+        timed_steps=16,
         texts=TEXTS,
         train={"rows": 16, "windows": 8, "max_steps": 4000, "warm_up": 400, "bf16": True}
         | {"validation_tokens": 200_000, "validate_every": 25_000_000},
         read={"document_tokens": 200_000, "rows": 32, "carry": 400},
     ),
 }
-GPT2, XLNET, XL, BRT = "GPT-2", "XLNet", "Transformer-XL", "Block-Recurrent"
+GPT2, WIDER, XLNET, XL, BRT = "GPT-2", "wider GPT-2", "XLNet", "Transformer-XL", "Block-Recurrent"
 # Model, what it carries, and the arm it is compared with.
 ARMS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "GPT-2": (GPT2, {"carry": "none"}, None),
+    "GPT-2, as many weights": (WIDER, {"carry": "none"}, "GPT-2"),
     "GPT-2, pooled state": (GPT2, {"carry": "pooled"}, "GPT-2"),
     "GPT-2, memory tokens": (GPT2, {"carry": "tokens", "slots": 16, "map_hidden": []}, "GPT-2"),
     "XLNet": (XLNET, {"carry": "none"}, None),
@@ -103,12 +118,16 @@ QUALITY = (
     "model",
     "bits a byte",
     "above its base",
+    "at equal FLOPs",
+    "overlap of that",
     "without its state",
     "another text's state",
     "FLOPs a token",
     "weights",
 )
-COST = (
+# The run that measures what all arms cost.
+COST = "cost"
+COSTS = (
     "model",
     "training, bytes/s",
     "time over its base",
@@ -122,28 +141,43 @@ MOST_TIME, LEAST_SPEED, MOST_MEMORY = 1.20, 0.95, 2e9
 
 
 def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
+    chosen = SCALES[scale]
     found = []
     for seed in seeds:
-        for text, corpus in SCALES[scale].texts.items():
-            for arm, (model, recurrence, base) in ARMS.items():
+        for text, corpus in chosen.texts.items():
+            for arm, (_, recurrence, base) in ARMS.items():
+                plain = recurrence["carry"] == "none"
                 settings = {
+                    **settings_of(arm, chosen),
                     "data": corpus,
-                    "model": shape_of(model, SCALES[scale]),
-                    "recurrence": {"window": SCALES[scale].window, **recurrence},
-                    "train": {**COMMON, **SCALES[scale].train},
-                    "read": SCALES[scale].read,
+                    "overlaps": list(chosen.overlaps) if plain else [0],
                 }
                 after = () if base is None else (Run(f"{text}: {base}", measure, {}, seed).name,)
                 found.append(Run(f"{text}: {arm}", measure, settings, seed, after))
-    return found
+    arms = {arm: settings_of(arm, chosen) for arm in ARMS}
+    timed = {"data": next(iter(chosen.texts.values())), "steps": chosen.timed_steps}
+    return [*found, Run(COST, measure_cost, {"arms": arms, **timed}, seeds[0])]
+
+
+def settings_of(arm: str, scale: Scale) -> dict[str, Any]:
+    model, recurrence, _ = ARMS[arm]
+    return {
+        "model": shape_of(model, scale),
+        "recurrence": {"window": scale.window, **recurrence},
+        "train": {**COMMON, **scale.train},
+        "read": scale.read,
+    }
 
 
 def shape_of(model: str, scale: Scale) -> dict[str, Any]:
     """The same layers, width and heads for all."""
-    if model == GPT2:
+    if model in (GPT2, WIDER):
         shape = {"n_layer": scale.layers, "n_embd": scale.width, "n_head": scale.heads}
-        positions = {"n_positions": 2 * scale.window + 32}
-        return {"model": "gpt2", "shape": {**shape, **positions}}
+        shape |= {"n_positions": 2 * scale.window + 32}
+        return {
+            "model": "gpt2",
+            "shape": shape | ({"n_inner": scale.wider} if model == WIDER else {}),
+        }
     shape = {"n_layer": scale.layers, "d_model": scale.width, "n_head": scale.heads}
     shape |= {"d_inner": 4 * scale.width, "d_head": scale.width // scale.heads}
     if model == XLNET:
@@ -160,16 +194,20 @@ def measure(work: Work) -> dict[str, Any]:
         **settings["model"],
         **settings["train"],
         recurrence=settings["recurrence"],
+        # The same steps, only faster: no setting.
+        replay=work.on_gpu,
     )
     model = last_checkpoint(run)
     work.read(read_run(model / RUN)["data"]["training"])
-    record = work.evaluate(model, data=settings["data"], **settings["read"])
+    overlaps = settings["overlaps"]
+    record = work.evaluate(model, data=settings["data"], overlap=overlaps, **settings["read"])
     measures = of_evaluation(record)
+    for number, overlap in enumerate(overlaps[1:], 1):
+        part = of_evaluation(record, number)
+        measures |= {f"{name}@{overlap}": part[name] for name in ("loss", "flops_counted")}
     measures["parameters"] = record["model"]["parameters"]["all"]
-    measures |= speed_of(run)
-    measures["training_memory"] = training_memory(run)
     for base in work.found.values():
-        measures |= against(measures, base)
+        measures |= at_equal_flops(measures, base)
     by_position = record["rows"][0]["loss_by_position"]
     every = max(1, len(by_position) // 32)
     measures["curves"] = {
@@ -183,17 +221,62 @@ def measure(work: Work) -> dict[str, Any]:
     return measures
 
 
-def speed_of(run: Path) -> dict[str, float]:
-    speeds = [line["tokens_per_second"] for line in log_of(run) if line.get("tokens_per_second")]
-    return {"training_speed": statistics.median(speeds)}
+def at_equal_flops(ours: dict[str, Any], base: dict[str, Any]) -> dict[str, float]:
+    """Against the plain model at the largest overlap that costs no more FLOPs a token than we do."""
+    reached = [("loss", base["flops_counted"], 0.0)]
+    reached += [
+        (f"loss@{overlap}", flops, float(overlap))
+        for name, flops in base.items()
+        if (overlap := name.partition("flops_counted@")[2])
+    ]
+    within = [one for one in reached if one[1] <= ours["flops_counted"]] or reached[:1]
+    metric, _, overlap = max(within, key=lambda one: one[2])
+    above = ours["loss"]["value"] - base[metric]["value"]
+    return {"above_at_equal_flops": above, "overlap_at_equal_flops": overlap}
 
 
-def against(ours: dict[str, Any], base: dict[str, Any]) -> dict[str, float]:
+def measure_cost(work: Work) -> dict[str, Any]:
+    """Every arm trained for some steps as it is written, and read, one after the other."""
+    measures: dict[str, Any] = {}
+    for number, (arm, settings) in enumerate(work.settings["arms"].items()):
+        run = work.train(
+            f"train-{number}",
+            data=work.settings["data"],
+            **settings["model"],
+            **{**settings["train"], "max_steps": work.settings["steps"], "validation_tokens": 1000},
+            recurrence=settings["recurrence"],
+        )
+        read = {**settings["read"], "document_tokens": 20 * settings["recurrence"]["window"]}
+        record = work.evaluate(
+            last_checkpoint(run), f"eval-{number}", data=work.settings["data"], **read
+        )
+        found = of_evaluation(record)
+        measures |= {
+            f"training_speed: {arm}": speed_of(run),
+            f"training_memory: {arm}": training_memory(run),
+            f"reading_speed: {arm}": found["tokens_per_second"],
+            f"reading_memory: {arm}": found["reading_memory"],
+        }
+        if base := ARMS[arm][2]:
+            measures |= against(measures, arm, base)
+    return measures
+
+
+def speed_of(run: Path) -> float:
+    """Of the later half of the steps: the first ones look for kernels."""
+    seconds = [line["seconds"] for line in log_of(run) if "loss" in line]
+    tokens = [line["tokens"] for line in log_of(run) if "loss" in line]
+    half = (len(seconds) - 1) // 2
+    return (tokens[-1] - tokens[half]) / (seconds[-1] - seconds[half])
+
+
+def against(found: dict[str, Any], arm: str, base: str) -> dict[str, float]:
     """What recurrence costs, as the plan has it: ratios to the model without."""
+    speed, memory = ("reading_speed", "training_speed"), "training_memory"
     return {
-        "reading_speed_ratio": ours["tokens_per_second"] / base["tokens_per_second"],
-        "training_time_ratio": base["training_speed"] / ours["training_speed"],
-        "training_memory_above": ours["training_memory"] - base["training_memory"],
+        f"reading_speed_ratio: {arm}": found[f"{speed[0]}: {arm}"] / found[f"{speed[0]}: {base}"],
+        f"training_time_ratio: {arm}": found[f"{speed[1]}: {base}"] / found[f"{speed[1]}: {arm}"],
+        f"training_memory_above: {arm}": found[f"{memory}: {arm}"] - found[f"{memory}: {base}"],
     }
 
 
@@ -208,7 +291,7 @@ def validations(run: Path) -> list[list[float]]:
 def layout(scale: str) -> Layout:
     texts = tuple(SCALES[scale].texts)
     recurrent = [(arm, base) for arm, (_, _, base) in ARMS.items() if base in ("GPT-2", "XLNet")]
-    own = [(arm, base) for arm, base in recurrent if arm.startswith((GPT2, XLNET))]
+    own = [(arm, base) for arm, base in recurrent if arm.startswith((GPT2, XLNET)) and carries(arm)]
     return Layout(
         claims=[
             Claim(
@@ -233,14 +316,36 @@ def layout(scale: str) -> Layout:
                 ],
             ),
             Claim(
+                "It is better than as many weights without a state.",
+                "question 2: quality at equal parameters",
+                [
+                    Expectation(
+                        above(text, "GPT-2, pooled state", "GPT-2, as many weights"),
+                        "below",
+                        said=text,
+                    )
+                    for text in texts
+                ],
+            ),
+            Claim(
+                "It is better than a plain model whose windows overlap as far as the same FLOPs allow.",
+                "question 2: quality at equal FLOPs",
+                [
+                    Expectation(
+                        Value("above_at_equal_flops", f"{text}: {arm}", form="{:+.4f}"),
+                        "below",
+                        said=f"{text}, {arm}",
+                    )
+                    for text in texts
+                    for arm, _ in own
+                ],
+            ),
+            Claim(
                 "It costs at most 20 % more training time and 2 GB more memory, and reads at most 5 % "
                 "slower.",
                 "question 3: cost, the plan's own budget",
                 [
-                    Expectation(
-                        Value(metric, f"{text}: {arm}"), side, bound, f"{text}, {arm}, {said}"
-                    )
-                    for text in texts
+                    Expectation(Value(f"{metric}: {arm}", COST), side, bound, f"{arm}, {said}")
                     for arm, _ in own
                     for metric, side, bound, said in (
                         ("training_time_ratio", "below", MOST_TIME, "training time"),
@@ -250,7 +355,10 @@ def layout(scale: str) -> Layout:
                 ],
             ),
         ],
-        tables=[table for text in texts for table in (quality(text), next_token(text), cost(text))],
+        tables=[
+            *(table for text in texts for table in (quality(text), next_token(text))),
+            cost(),
+        ],
         figures=[
             figure
             for text in texts
@@ -261,9 +369,7 @@ def layout(scale: str) -> Layout:
         ],
         threats=Threats(
             external=["Random weights and bytes: nothing here was pretrained on other text."],
-            internal=[
-                "One learning rate for all; uncompiled steps, so that all pay the same overhead."
-            ],
+            internal=["One learning rate for all, none its own best."],
         ),
     )
 
@@ -281,16 +387,27 @@ def quality(text: str) -> Table:
                 arm,
                 Value("bits_per_byte", f"{text}: {arm}", form="{:.3f}"),
                 "" if base is None else above(text, arm, base),
-                "" if base is None else Value("state_zeroed", f"{text}: {arm}", form="{:+.4f}"),
-                "" if base is None else Value("state_other", f"{text}: {arm}", form="{:+.4f}"),
+                ""
+                if base is None
+                else Value("above_at_equal_flops", f"{text}: {arm}", form="{:+.4f}"),
+                "" if base is None else Value("overlap_at_equal_flops", f"{text}: {arm}"),
+                *(
+                    Value(metric, f"{text}: {arm}", form="{:+.4f}") if carries(arm) else ""
+                    for metric in ("state_zeroed", "state_other")
+                ),
                 Value("flops_counted", f"{text}: {arm}", form="{:.3g}"),
                 Value("parameters", f"{text}: {arm}", form="{:,.0f}"),
             ]
             for arm, (_, _, base) in ARMS.items()
         ],
         "Above its base: nats a byte above the same architecture without a state (the last two: above "
-        "GPT-2), paired.",
+        "GPT-2), paired; at equal FLOPs: above it when its windows overlap as far as the FLOPs of the "
+        "row allow.",
     )
+
+
+def carries(arm: str) -> bool:
+    return ARMS[arm][1]["carry"] != "none"
 
 
 def next_token(text: str) -> Table:
@@ -312,25 +429,25 @@ def next_token(text: str) -> Table:
     )
 
 
-def cost(text: str) -> Table:
+def cost() -> Table:
     return Table(
-        f"Cost on {text}",
-        COST,
+        "Cost",
+        COSTS,
         [
             [
                 arm,
-                Value("training_speed", f"{text}: {arm}", form="{:,.0f}"),
-                "" if base is None else Value("training_time_ratio", f"{text}: {arm}"),
-                Value("training_memory", f"{text}: {arm}", form="{:.3g}"),
+                Value(f"training_speed: {arm}", COST, form="{:,.0f}"),
+                "" if base is None else Value(f"training_time_ratio: {arm}", COST),
+                Value(f"training_memory: {arm}", COST, form="{:.3g}"),
                 ""
                 if base is None
-                else Value("training_memory_above", f"{text}: {arm}", form="{:+.3g}"),
-                Value("tokens_per_second", f"{text}: {arm}", form="{:,.0f}"),
-                "" if base is None else Value("reading_speed_ratio", f"{text}: {arm}"),
+                else Value(f"training_memory_above: {arm}", COST, form="{:+.3g}"),
+                Value(f"reading_speed: {arm}", COST, form="{:,.0f}"),
+                "" if base is None else Value(f"reading_speed_ratio: {arm}", COST),
             ]
             for arm, (_, _, base) in ARMS.items()
         ],
-        "Uncompiled, several runs may have shared the device: compare ratios, not speeds.",
+        "All in one run, one after the other, as they are written: neither compiled nor replayed.",
     )
 
 

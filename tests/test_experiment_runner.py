@@ -92,6 +92,28 @@ def test_side_by_side_is_the_same(tmp_path):
     }
 
 
+@pytest.mark.parametrize("together", [1, 3])
+def test_tidy_leaves_records_and_what_is_still_needed(together, tmp_path):
+    folders = tmp_path / "runs" / "nothing" / "smoke"
+    # What comes late is not asked for yet: what it comes after stays.
+    run(tmp_path, only=("plain", "with state"), tidy=True, together=together)
+    kept = {path.name.rpartition("-")[0] for path in folders.iterdir() if path.is_dir()}
+    assert kept == {f"plain-seed{seed}" for seed in (0, 1, 2)}
+    records = run(tmp_path, tidy=True, together=together)
+    assert len(records.found) == 9 and not [path for path in folders.iterdir() if path.is_dir()]
+
+
+def test_an_error_of_an_experiment_stops_no_other_run(tmp_path, capsys):
+    path = experiment_file(tmp_path)
+    line = '        nats = work.settings["nats"]'
+    error = '        if work.seed == 1: raise TypeError("broken")\n'
+    path.write_text(path.read_text().replace(line[4:], error[4:] + line[4:]))
+    with pytest.raises(ValueError, match=r"3 of 9 runs failed \(plain-seed1: TypeError: broken"):
+        run(tmp_path, path)
+    assert len(read_records(tmp_path / "results" / "nothing" / "smoke").found) == 6
+    assert "Traceback" in capsys.readouterr().out
+
+
 def test_nothing_is_left_running_behind_an_interruption(tmp_path, monkeypatch):
     """Runs that were started are asked to end, and waited for."""
     asked = []
@@ -170,3 +192,13 @@ def test_records_hold_no_places_of_this_machine(tmp_path):
     run(tmp_path)
     for path in (tmp_path / "results").rglob("*.json"):
         assert str(tmp_path) not in json.dumps(json.loads(path.read_text()))
+
+
+def test_folders_are_tried_by_several_at_once(tmp_path):
+    from concurrent.futures import ProcessPoolExecutor
+
+    from holdover.results import make_folder
+
+    with ProcessPoolExecutor(2) as pool:
+        list(pool.map(make_folder, [tmp_path] * 400, chunksize=20))
+    assert not list(tmp_path.iterdir())

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdover import cli
+from holdover import RecurrenceConfig, cli
+from holdover.attach import random_model
 from holdover.experiment import Layout, Value, outcome, read_records
 from holdover.experiment.layout_file import from_json, to_json
 from holdover.experiment.opening import open_experiment
@@ -108,7 +109,7 @@ def test_the_model_as_it_is_is_read_at_every_overlap(monkeypatch):
     overlaps = run.settings["overlaps"]
     assert asked == [("books-plain", 300, overlaps), ("books-plain", 300, [0])]
     assert {f"perplexity@{overlap}" for overlap in overlaps} < set(measures)
-    assert measures["first_window_loss"] == 3.0
+    assert measures["single_window_loss"] == 3.0
     # Other runs have the same settings in their hands.
     assert fingerprint("overlap", "small", run) == before
 
@@ -140,3 +141,36 @@ def test_a_folder_holds_smollm2_as_one_file_or_as_transformers_saves_it(
         (tmp_path / file).touch()
     monkeypatch.setenv("HOLDOVER_SMOLLM2", str(tmp_path))
     assert overlap.found({"model": "smollm2"}) == {"model": str(tmp_path), **given}
+
+
+@pytest.mark.parametrize("scale", ["smoke", "small"])
+def test_as_many_weights_are_as_many(scale):
+    _, three = opened("three_questions")
+    counts = {}
+    for arm in ("GPT-2, as many weights", "GPT-2, pooled state"):
+        given = three.settings_of(arm, three.SCALES[scale])
+        model = given["model"]
+        recurrence = RecurrenceConfig.from_dict(given["recurrence"])
+        counts[arm] = random_model(
+            model["model"], model["shape"], 256, recurrence, 0
+        ).num_parameters()
+    plain, recurrent = counts.values()
+    assert recurrent <= plain < 1.001 * recurrent
+
+
+def test_equal_flops_are_those_of_the_largest_overlap_that_costs_no_more():
+    _, three = opened("three_questions")
+    base = {"loss": {"value": 3.0}, "flops_counted": 100.0}
+    for overlap, flops, loss in ((8, 120.0, 2.9), (16, 150.0, 2.8)):
+        base |= {f"loss@{overlap}": {"value": loss}, f"flops_counted@{overlap}": flops}
+    for flops, overlap, loss in (
+        (90.0, 0, 3.0),
+        (119.0, 0, 3.0),
+        (149.0, 8, 2.9),
+        (999.0, 16, 2.8),
+    ):
+        ours = {"loss": {"value": 2.5}, "flops_counted": flops}
+        assert three.at_equal_flops(ours, base) == {
+            "above_at_equal_flops": pytest.approx(2.5 - loss),
+            "overlap_at_equal_flops": overlap,
+        }

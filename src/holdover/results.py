@@ -58,8 +58,10 @@ def make_folder(folder: Path, flag: str = "--output") -> None:
     """Make a folder and write to it, so that what cannot be written is known before the work."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / ".writable", b"")
-        (folder / ".writable").unlink()
+        # Of its own name: several processes may look at once.
+        probe = folder / f".writable.{os.getpid()}"
+        write_atomically(probe, b"")
+        probe.unlink()
     except OSError as error:
         raise OSError(
             f"{flag} {folder} cannot be written to ({error.strerror}): give another folder."

@@ -28,6 +28,8 @@ class RunOptions:
     """Folder of the records: NAME/SCALE/RUN.json."""
     output: Path = Path("runs/experiments")
     """Folder of what the runs need until their records are written: checkpoints, logs."""
+    tidy: bool = False
+    """Remove a run's folder once it has a record and no run needs it any more; its log stays."""
     data_dir: Path | None = None
     """Folder of the corpora; none takes HOLDOVER_DATA."""
     cache_dir: Path | None = None

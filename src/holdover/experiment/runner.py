@@ -7,6 +7,7 @@
 """
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -42,6 +43,8 @@ class Plan:
     folder: Path
     """Of the records."""
     prints: Mapping[str, str]
+    runs: Sequence[Run]
+    """All of the experiment's."""
     chosen: Sequence[Run]
     todo: Sequence[Run]
     before: Records
@@ -69,7 +72,7 @@ def plan_runs(path: Path, options: RunOptions) -> Plan:
         for run in chosen
         if not _recorded(before, run, prints) or (options.again and _named(run, options.only))
     ]
-    return Plan(name, experiment, seeds, folder, prints, chosen, todo, before)
+    return Plan(name, experiment, seeds, folder, prints, runs, chosen, todo, before)
 
 
 def run_experiment(path: Path, options: RunOptions, console: Console | None = None) -> Records:
@@ -84,8 +87,7 @@ def run_experiment(path: Path, options: RunOptions, console: Console | None = No
     for place, flag in ((plan.folder, "--results"), (options.output, "--output")):
         make_folder(place, flag)
     write_record(plan.folder / LAYOUT, to_json(plan.name, options.scale, plan.experiment))
-    keeper = _Keeper(path, plan.name, options, plan.seeds, plan.folder, plan.prints, console)
-    keeper.carry_out(plan.todo)
+    _Keeper(path, plan, options, console).carry_out(plan.todo)
     return read_records(plan.folder)
 
 
@@ -117,18 +119,16 @@ def _recorded(records: Records, run: Run, prints: Mapping[str, str]) -> bool:
 class _Keeper:
     """Carries runs out."""
 
-    def __init__(
-        self,
-        path: Path,
-        name: str,
-        options: RunOptions,
-        seeds: Sequence[int],
-        folder: Path,
-        prints: Mapping[str, str],
-        console: Console,
-    ) -> None:
-        self.path, self.name, self.options, self.seeds = path, name, options, seeds
-        self.folder, self.prints, self.console = folder, prints, console
+    def __init__(self, path: Path, plan: Plan, options: RunOptions, console: Console) -> None:
+        self.path, self.options, self.console = path, options, console
+        self.name, self.seeds = plan.name, plan.seeds
+        self.folder, self.prints, self.runs = plan.folder, plan.prints, plan.runs
+        waiting = {run.name for run in plan.todo}
+        self.recorded = {
+            run.name
+            for run in plan.runs
+            if run.name not in waiting and _recorded(plan.before, run, plan.prints)
+        }
         self.failed: dict[str, str] = {}
 
     def carry_out(self, runs: Sequence[Run]) -> None:
@@ -152,9 +152,22 @@ class _Keeper:
             return
         try:
             write_record(self.folder / f"{run.name}.json", self._done(run))
+            self._has_record(run.name)
         except (ValueError, OSError, FloatingPointError, torch.OutOfMemoryError) as error:
             self.failed[run.name] = str(error)
             self.console.print(f"{run.name} failed: {error}", style="bold")
+        except Exception as error:
+            # An error of the experiment or of ours: where it was is of use, and others go on.
+            self.failed[run.name] = f"{type(error).__name__}: {error}"
+            self.console.print_exception()
+
+    def _has_record(self, name: str) -> None:
+        self.recorded.add(name)
+        if not self.options.tidy:
+            return
+        needed = {one for run in self.runs if run.name not in self.recorded for one in run.after}
+        for one in self.recorded - needed:
+            shutil.rmtree(self._folder_of(one), ignore_errors=True)
 
     def _done(self, run: Run) -> dict[str, Any]:
         """Do a run; its record."""
@@ -232,6 +245,8 @@ class _Keeper:
                     ended += 1
                     if process.returncode != 0:
                         self.failed[name] = f"see {self._folder_of(name)}.log"
+                    else:
+                        self._has_record(name)
                     said = "failed" if name in self.failed else "done"
                     self.console.print(f"{ended} of {total}: {name} {said}")
             time.sleep(PATIENCE)
