@@ -89,8 +89,9 @@ SCALES = {
         window=300,
         positions=2048,
         train=COMMON
-        | ON_A_GPU
-        | {"rows": 12, "windows": 20, "max_steps": 600, "warm_up": 50, "validation_tokens": 15_000},
+        | {"bf16": True}
+        | {"rows": 8, "windows": 6, "max_steps": 800, "warm_up": 50}
+        | {"validate_every": 6_000_000, "validation_tokens": 15_000},
         rates=(1e-5, 3e-5, 1e-4),
         overlaps=PUBLISHED_OVERLAPS,
         plain_overlaps=PLAIN_OVERLAPS,

@@ -4,12 +4,20 @@ CUDA graphs need a GPU; here the recorder is a stand-in that, like torch's, owns
 writes, and calls what was recorded on it.
 """
 
+import traceback
+from dataclasses import replace
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import masking_utils
 
+from holdover.backbones import nobody_looks
 from holdover.train import TrainOptions, run
 from holdover.train.replay import check_replay
+from holdover.windows import Window
 from runs import command, losses_of, refusal, train
+from tiny import BLOCKS, attach, build
 
 WORDS = "A text of the same words again and again. "
 
@@ -132,6 +140,25 @@ def test_a_record_with_other_gradients_is_refused(monkeypatch, tmp_path, capsys)
     assert "replayed step is wrong" in said and "Leave --replay out" in said
 
 
+def test_a_step_that_cannot_be_recorded_is_told(monkeypatch, tmp_path, capsys):
+    def record(module, given, allow_unused_input):
+        raise RuntimeError("operation not permitted when stream is capturing\nmore of it")
+
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", record)
+    monkeypatch.setattr(run, "check_replay", lambda *_: None)
+    said = refusal(capsys, command(tmp_path, replay=True))
+    assert "cannot be recorded (operation not permitted when stream is capturing)" in said
+    assert "leave --replay out" in said and "more of it" not in said
+
+
+def test_while_a_step_is_recorded_nobody_looks_for_several_texts_in_a_row():
+    before, positions = masking_utils.find_packed_sequence_indices, torch.tensor([[0, 1, 0, 1]])
+    assert before(positions) is not None
+    with nobody_looks():
+        assert masking_utils.find_packed_sequence_indices(positions) is None
+    assert masking_utils.find_packed_sequence_indices is before
+
+
 @pytest.mark.parametrize(
     ("settings", "device", "processes", "said"),
     [
@@ -152,3 +179,69 @@ def test_what_cannot_be_recorded_is_refused(settings, device, processes, said):
 def test_without_a_gpu_nothing_is_replayed_silently(tmp_path, capsys):
     said = refusal(capsys, command(tmp_path, replay=True))
     assert "replay does not go with device=cpu" in said
+
+
+class Copies(TorchDispatchMode):
+    """Notes what is made on the host and put on the device, which cannot be recorded."""
+
+    def __init__(self, device):
+        super().__init__()
+        self.device = device
+        self.found = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        name = func.__name__.partition(".")[0]
+        host = any(isinstance(arg, torch.Tensor) and arg.device.type == "cpu" for arg in args)
+        put = isinstance(result, torch.Tensor) and result.device.type == self.device
+        copied = name in ("_to_copy", "copy_") and host
+        if put and (name == "lift_fresh" or copied):
+            self.found.append("".join(traceback.format_stack(limit=8)))
+        return result
+
+
+CARRIES = {
+    "none": {"carry": "none"},
+    "pooled": {},
+    "several": {"slots": 3, "pooling": "attention"},
+    "max": {"slots": 2, "pooling": "max"},
+    "last": {"slots": 2, "pooling": "last", "insert_layer": "all"},
+    "fixed-key": {"pooling": "fixed-key", "insert_layer": 2},
+    "learned start": {"start": "learned"},
+    "tokens": {"carry": "tokens", "slots": 2, "map_hidden": ()},
+    "rsa": {"rsa": True, "rem_counts": (0, 0, 0, 0, 1, 1), "rem_dilations": (2, 3)},
+}
+RECORDED = [
+    *(("gpt2", carry) for carry in CARRIES),
+    *(("llama", carry) for carry in CARRIES),
+    ("holdover_xl", "memory"),
+    (BLOCKS, "blocks"),
+]
+
+
+def copies_of_a_step(backbone, carry, masked, monkeypatch):
+    """What a step makes on the host, on a device without values: to look at one is an error there, as it
+    is while kernels are recorded."""
+    device = "meta"
+    # Which torch asks of devices that it knows alone.
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)
+    settings = CARRIES.get(carry, {"carry": carry})
+    model = attach(build(backbone), window=8, **settings).train().to(device)
+    ids = torch.zeros(2, 8, dtype=torch.long, device=device)
+    window = Window(ids, targets=ids)
+    if masked:
+        mask, begins = torch.ones_like(ids, dtype=torch.bool), torch.zeros(2, dtype=torch.bool)
+        window = replace(window, mask=mask, begins=begins.to(device))
+    with nobody_looks():
+        state = model(windows=[window], num_items_in_batch=1).state.detach()
+        count = torch.ones((), device=device)
+        with Copies(device) as copies:
+            model(windows=[window] * 3, state=state, num_items_in_batch=count).loss.backward()
+    return copies.found
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("backbone", "carry"), RECORDED)
+def test_a_step_can_be_recorded(backbone, carry, masked, monkeypatch):
+    found = copies_of_a_step(backbone, carry, masked, monkeypatch)
+    assert not found, found[0]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from ..backbones import nobody_looks
 from ..series import ForecastBatch
 from ..state import State
 from ..windows import Window
@@ -200,13 +201,20 @@ def _recorded(module: nn.Module, given: tuple[Tensor, ...]) -> Any:
     # moves, so that a run which is continued is the one that was not interrupted.
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     device = given[0].device
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        replayed: Any = torch.cuda.make_graphed_callables(
-            module.train(),
-            tuple(value.clone() for value in given),
+    held = tuple(value.clone() for value in given)
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), nobody_looks():
+        try:
             # Not every weight has a part in every step (InformerConfig.mix).
-            allow_unused_input=True,
-        )
+            replayed: Any = torch.cuda.make_graphed_callables(
+                module.train(), held, allow_unused_input=True
+            )
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            why = str(error).splitlines()[0]
+            raise ValueError(
+                f"A step of this model cannot be recorded ({why}): leave --replay out."
+            ) from error
     with torch.no_grad():
         for buffer, before in buffers:
             buffer.copy_(before)
