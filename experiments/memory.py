@@ -229,7 +229,11 @@ def layout(scale: str) -> Layout:
         tables=[
             Table(
                 "Probability of the right answer",
-                ("what is carried", *(f"{at} windows on" for at in distances), "majority"),
+                (
+                    "what is carried",
+                    *(f"{at} window{'s'[: at > 1]} on" for at in distances),
+                    "majority",
+                ),
                 [
                     [
                         arm,

@@ -1,13 +1,13 @@
 """The project's three questions, on GPT-2 and XLNet: does recurrence help, against what, at what cost?
 
     holdover run experiments/three_questions.py --scale small --together 8
-    holdover run experiments/three_questions.py --scale small --only cost      alone on its machine
 
 GPT-2 and XLNet with random weights (none can be had pretrained here for bytes), each plain and with
 window recurrence, XLNet also with its own memory, and Transformer-XL's and the block-recurrent one's
 beside them: the same bytes in the same order, on enwik8 and on books. What they cost is measured apart,
-by one run of all of them one after the other; what a plain model reaches at the same cost, by GPT-2 with
-as many weights as with a state, and by plain models whose windows overlap as much as the FLOPs allow.
+by runs of all of them one after the other, with nothing beside; what a plain model reaches at the same
+cost, by GPT-2 with as many weights as with a state, and by plain models whose windows overlap as much as
+the FLOPs allow.
 """
 
 from collections.abc import Sequence
@@ -31,6 +31,7 @@ from holdover.experiment import (
     last_checkpoint,
     log_of,
     of_evaluation,
+    ratio,
     training_memory,
 )
 
@@ -69,7 +70,7 @@ SCALES = {
         window=24,
         wider=1383,
         overlaps=(0, 4, 8),
-        timed_steps=2,
+        timed_steps=4,
         texts={"novel": "time-machine"},
         train={"rows": 2, "windows": 2, "max_steps": 2, "warm_up": 1, "validation_tokens": 120},
         read={"document_tokens": 300, "timed_windows": 2, "diagnose_windows": 4, "history": 1},
@@ -125,8 +126,9 @@ QUALITY = (
     "FLOPs a token",
     "weights",
 )
-# The run that measures what all arms cost.
+# The runs that measure what all arms cost, and what is read for that: rows, and windows of each.
 COST = "cost"
+READ_AT_ONCE, TIMED_WINDOWS = 16, 5
 COSTS = (
     "model",
     "training, bytes/s",
@@ -154,9 +156,12 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
                 }
                 after = () if base is None else (Run(f"{text}: {base}", measure, {}, seed).name,)
                 found.append(Run(f"{text}: {arm}", measure, settings, seed, after))
-    arms = {arm: settings_of(arm, chosen) for arm in ARMS}
-    timed = {"data": next(iter(chosen.texts.values())), "steps": chosen.timed_steps}
-    return [*found, Run(COST, measure_cost, {"arms": arms, **timed}, seeds[0])]
+    timed = {
+        "arms": {arm: settings_of(arm, chosen) for arm in ARMS},
+        "data": next(iter(chosen.texts.values())),
+        "steps": chosen.timed_steps,
+    }
+    return [*found, *(Run(COST, measure_cost, timed, seed, alone=True) for seed in seeds)]
 
 
 def settings_of(arm: str, scale: Scale) -> dict[str, Any]:
@@ -222,7 +227,7 @@ def measure(work: Work) -> dict[str, Any]:
     return measures
 
 
-def at_equal_flops(ours: dict[str, Any], base: dict[str, Any]) -> dict[str, float]:
+def at_equal_flops(ours: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
     """Against the plain model at the largest overlap that costs no more FLOPs a token than we do."""
     reached = [("loss", base["flops_counted"], 0.0)]
     reached += [
@@ -232,7 +237,11 @@ def at_equal_flops(ours: dict[str, Any], base: dict[str, Any]) -> dict[str, floa
     ]
     within = [one for one in reached if one[1] <= ours["flops_counted"]] or reached[:1]
     metric, _, overlap = max(within, key=lambda one: one[2])
-    above = ours["loss"]["value"] - base[metric]["value"]
+    mine, its = ours["loss"], base[metric]
+    above: Any = mine["value"] - its["value"]
+    if mine.get("counts") is not None and mine["counts"] == its.get("counts"):
+        nats = [one - other for one, other in zip(mine["sums"], its["sums"], strict=True)]
+        above = ratio(nats, mine["counts"], mine["over"])
     return {"above_at_equal_flops": above, "overlap_at_equal_flops": overlap}
 
 
@@ -247,10 +256,18 @@ def measure_cost(work: Work) -> dict[str, Any]:
             **{**settings["train"], "max_steps": work.settings["steps"], "validation_tokens": 1000},
             recurrence=settings["recurrence"],
         )
-        read = {**settings["read"], "document_tokens": 20 * settings["recurrence"]["window"]}
+        # As many rows for all: of a recurrent model, texts of a few windows each.
+        window, rows = settings["recurrence"]["window"], READ_AT_ONCE
+        read = settings["read"] | {
+            "rows": rows,
+            "carry": TIMED_WINDOWS,
+            "timed_windows": rows * TIMED_WINDOWS,
+            "document_tokens": rows * TIMED_WINDOWS * window + 1,
+        }
         record = work.evaluate(
             last_checkpoint(run), f"eval-{number}", data=work.settings["data"], **read
         )
+        assert record["rows"][0]["rows_side_by_side"] == rows, "arms are read side by side alike"
         found = of_evaluation(record)
         measures |= {
             f"training_speed: {arm}": speed_of(run),
@@ -264,11 +281,11 @@ def measure_cost(work: Work) -> dict[str, Any]:
 
 
 def speed_of(run: Path) -> float:
-    """Of the later half of the steps: the first ones look for kernels."""
-    seconds = [line["seconds"] for line in log_of(run) if "loss" in line]
-    tokens = [line["tokens"] for line in log_of(run) if "loss" in line]
-    half = (len(seconds) - 1) // 2
-    return (tokens[-1] - tokens[half]) / (seconds[-1] - seconds[half])
+    """Of the later half of the steps: the first ones look for kernels, and the last one is logged as
+    soon as it is begun."""
+    *steps, _ = [line for line in log_of(run) if "loss" in line]
+    first, last = steps[(len(steps) - 1) // 2], steps[-1]
+    return (last["tokens"] - first["tokens"]) / (last["seconds"] - first["seconds"])
 
 
 def against(found: dict[str, Any], arm: str, base: str) -> dict[str, float]:

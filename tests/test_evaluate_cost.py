@@ -16,6 +16,7 @@ from holdover.evaluate.cost import (
     flops_per_token,
     printed_flops,
 )
+from holdover.mechanisms.relative_ops import relative_attention
 
 GPT2 = {"layers": 12, "width": 768, "window": 300}
 OVERLAPS = (0, 5, 10, 30, 50, 75, 100, 150, 200)
@@ -45,6 +46,13 @@ def test_overlap_must_leave_something_to_score(window, overlap):
 # [2 rows, 3 heads, 5 queries or 7 keys, width 4, values 4]: scores, then weights times values.
 SCORES = 2 * (2 * 3 * 5 * 7) * 4
 ATTENTION = 2 * SCORES
+
+
+def test_our_own_attention_is_counted():
+    query, key, value = (torch.empty(2, 3, n, 4, device="meta") for n in (5, 7, 7))
+    product = torch.empty(3, 2, 5, 8, device="meta")
+    counted = counted_flops(lambda: relative_attention(query, key, value, product, None, 7))
+    assert counted == ATTENTION
 
 
 def attention_inputs():

@@ -103,6 +103,25 @@ def test_tidy_leaves_records_and_what_is_still_needed(together, tmp_path):
     assert len(records.found) == 9 and not [path for path in folders.iterdir() if path.is_dir()]
 
 
+def test_what_measures_time_runs_alone(tmp_path):
+    """Runs note when they began and ended; nothing overlaps the one that is to be alone."""
+    path = experiment_file(tmp_path)
+    text = path.read_text().replace("import json", "import json, time")
+    begin = '    times = work.folder / "times"'
+    text = text.replace(begin, "    began = time.time(); time.sleep(0.3)\n" + begin)
+    text = text.replace('"flops": 100 +', '"began": began, "ended": time.time(), "flops": 100 +')
+    line = 'Run("with state", measure, {"nats": STATE, "spread": 0.25}, seed'
+    assert line in text
+    path.write_text(text.replace(line, line + ", alone=seed == 1"))
+    found = run(tmp_path, path, together=3, only=("plain", "with state")).found
+    spans = {
+        name: (one["measures"]["began"], one["measures"]["ended"]) for name, one in found.items()
+    }
+    began, ended = spans.pop("with-state-seed1")
+    assert len(spans) == 5
+    assert all(end <= began or begin >= ended for begin, end in spans.values())
+
+
 def test_an_error_of_an_experiment_stops_no_other_run(tmp_path, capsys):
     path = experiment_file(tmp_path)
     line = '        nats = work.settings["nats"]'

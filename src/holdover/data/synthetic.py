@@ -92,11 +92,13 @@ class Once(Synthetic):
         # Near ones are learnt first, and from them the far ones: of those there are fewer to learn from.
         even = split == "test"
         self.weights = [1.0 if even else 1 / distance for distance in self.distances]
-        # As many at each distance as other corpora have in all.
+        # In the test as many at each distance as other corpora have in all.
         self.count = max(1, min(DOCUMENTS[split] * len(self.distances), most))
 
     def size(self) -> int:
-        return self.count * ((1 + sum(self.distances) // len(self.distances)) * self.window + 1)
+        weighed = zip(self.distances, self.weights, strict=True)
+        mean = sum(distance * weight for distance, weight in weighed) / sum(self.weights)
+        return int(self.count * ((1 + mean) * self.window + 1))
 
     def documents(self) -> Iterator[Document]:
         draw = random.Random(f"{self.seed} {self.split} {self.name}")

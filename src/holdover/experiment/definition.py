@@ -32,6 +32,8 @@ class Run:
     seed: int = 0
     after: tuple[str, ...] = ()
     """Names of runs whose folders or measures it reads."""
+    alone: bool = False
+    """Nothing of the experiment runs beside it: it measures time."""
 
     @property
     def name(self) -> str:

@@ -29,7 +29,7 @@ class RunOptions:
     output: Path = Path("runs/experiments")
     """Folder of what the runs need until their records are written: checkpoints, logs."""
     tidy: bool = False
-    """Remove a run's folder once it has a record and no run needs it any more; its log stays."""
+    """Remove a run's folder once it has a record and no run needs it any more."""
     data_dir: Path | None = None
     """Folder of the corpora; none takes HOLDOVER_DATA."""
     cache_dir: Path | None = None

@@ -132,6 +132,7 @@ class _Keeper:
         self.failed: dict[str, str] = {}
 
     def carry_out(self, runs: Sequence[Run]) -> None:
+        self._tidy()
         if self.options.together > 1 and len(runs) > 1:
             self._side_by_side(list(runs))
         else:
@@ -163,6 +164,9 @@ class _Keeper:
 
     def _has_record(self, name: str) -> None:
         self.recorded.add(name)
+        self._tidy()
+
+    def _tidy(self) -> None:
         if not self.options.tidy:
             return
         needed = {one for run in self.runs if run.name not in self.recorded for one in run.after}
@@ -229,10 +233,14 @@ class _Keeper:
         self, waiting: list[Run], running: dict[str, "subprocess.Popen[bytes]"]
     ) -> None:
         total, ended = len(waiting), 0
+        alone = {run.name for run in waiting if run.alone}
         while waiting or running:
             unfinished = {run.name for run in waiting} | set(running)
             ready = [run for run in waiting if not unfinished & set(run.after)]
-            for run in ready[: self.options.together - len(running)]:
+            for run in ready:
+                full = len(running) >= self.options.together
+                if full or alone & set(running) or (run.alone and running):
+                    continue
                 waiting.remove(run)
                 lacking = [name for name in run.after if name in self.failed]
                 if lacking:

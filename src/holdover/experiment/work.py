@@ -129,4 +129,10 @@ def log_of(run: Path) -> list[dict[str, Any]]:
 
 def last_checkpoint(run: Path) -> Path:
     """The end of a training run, not its best."""
-    return numbered(run)[-1]
+    found = numbered(run)
+    if not found:
+        raise ValueError(
+            f"There is no checkpoint in {run}: it may have been removed (--tidy); do the run that made "
+            "it again, with --again --only and its name."
+        )
+    return found[-1]

@@ -49,6 +49,9 @@ class MeanPool(Pool):
             return hidden[:, :length].mean(1, keepdim=True)
         held = stretches(length, self.slots, hidden.shape[1], hidden.device).to(hidden.dtype)
         weights = held / held.sum(-1, keepdim=True)
+        if self.slots == 1:
+            # No matrix product: under autocast it would be in half precision, and the mean above is not.
+            return (weights.transpose(1, 2) * hidden).sum(1, keepdim=True)
         return weights.expand(hidden.shape[0], -1, -1) @ hidden
 
 

@@ -149,7 +149,8 @@ class TrainOptions(LoopOptions, TextOptions):
     step, and refuse wrong ones."""
     replay: bool = False
     """On a GPU: record the kernels of a step (a CUDA graph) and replay them, for models so small that
-    Python is slower than the GPU; keeps the memory of a step while nothing is trained, too."""
+    Python is slower than the GPU; keeps the memory of a step (of two, where documents end) also while
+    nothing is trained."""
     validation: str | None = None
     """Text to validate on, as for data; none takes the corpus's own split or the end of the text."""
     validation_tokens: int | None = None

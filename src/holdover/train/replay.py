@@ -72,7 +72,10 @@ class Form:
 
 def form_of(windows: Sequence[Window], state: State | None) -> tuple[Form, list[Tensor]]:
     """A segment's form, and the tensors in which it differs from others of that form."""
-    known = None if state is None else replace(state, owner={})
+    known = None
+    if state is not None:
+        # In one order: a file's is another than a model's.
+        known = replace(state, owner={}, tensors=dict(sorted(state.tensors.items())))
     leaves, spec = pytree.tree_flatten((list(windows), known))
     kinds = tuple(None if leaf is None else (leaf.shape, leaf.dtype) for leaf in leaves)
     return Form(spec, kinds), [leaf for leaf in leaves if leaf is not None]
