@@ -5,6 +5,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import torch
 from safetensors.torch import load_file
 
 from holdover import cli
@@ -20,6 +21,18 @@ SHAPE = {
 }
 # Of what a log line says, that which is another every time.
 TIMES = ("seconds", "tokens_per_second")
+
+
+class OtherGradient(torch.autograd.Function):
+    """The same value with a wrong gradient."""
+
+    @staticmethod
+    def forward(ctx, value):
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 1.5 * gradient
 
 
 def write_documents(path: Path, count: int = 6, words: int = 24, seed: int = 0) -> Path:

@@ -1,12 +1,12 @@
 """Compiled steps are believed when their gradients are right, not when their losses are."""
 
 import pytest
-import torch
 
 from evaluations import prose
 from holdover import RecurrenceConfig
 from holdover.attach import RecurrentModel
 from holdover.train import TrainOptions, train
+from runs import OtherGradient
 
 WINDOW = 8
 
@@ -42,16 +42,6 @@ def compiles_to(monkeypatch, change):
         self._compiled.step = step
 
     monkeypatch.setattr(RecurrentModel, "compile_step", compile_step)
-
-
-class OtherGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, value):
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return 1.5 * gradient
 
 
 @pytest.mark.parametrize("bf16", [False, True])

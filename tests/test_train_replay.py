@@ -16,7 +16,7 @@ from holdover.backbones import nobody_looks
 from holdover.train import TrainOptions, run
 from holdover.train.replay import check_replay
 from holdover.windows import Window
-from runs import command, losses_of, refusal, train
+from runs import OtherGradient, command, losses_of, refusal, train
 from tiny import BLOCKS, attach, build
 
 WORDS = "A text of the same words again and again. "
@@ -127,14 +127,6 @@ def test_a_run_that_is_continued_is_the_one_that_was_not_stopped(model, replays,
 
 
 def test_a_record_with_other_gradients_is_refused(monkeypatch, tmp_path, capsys):
-    class OtherGradient(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, value):
-            return value.clone()
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return 1.5 * gradient
 
     def record(module, given, allow_unused_input):
         def replay(*tensors):

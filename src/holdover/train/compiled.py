@@ -5,8 +5,9 @@ had no gradient, and the loss was right: a Transformer-XL trained for 5,000 step
 its attention (docs/training.md).
 """
 
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from accelerate import Accelerator
@@ -42,20 +43,33 @@ def check_gradients(model: Any, task: Task, accelerator: Accelerator) -> None:
             # A state that products made is in 16 bits.
             wide = None if carried is None else carried.to(torch.float32)
             exact = gradients(model, task, last, wide)
-    model.zero_grad(set_to_none=True)
+    for wrong in wrong_gradients(found, exact, expected):
+        raise FloatingPointError(
+            f"The compiled step is wrong: the gradient of {wrong.name} differs by {wrong.away:.0%} from "
+            f"that in float32, and by {wrong.rounding:.0%} as the step was written. Leave --compile out."
+        )
+
+
+class Wrong(NamedTuple):
+    """A gradient, and how far it is from the exact one, as a share of its size; and so is rounding."""
+
+    name: str
+    away: float
+    rounding: float
+
+
+def wrong_gradients(
+    found: dict[str, Tensor], exact: dict[str, Tensor], rounded: dict[str, Tensor]
+) -> Iterator[Wrong]:
+    """Those that are farther from the exact ones than rounding and another order of sums bring them."""
     largest = max(float(gradient.norm()) for gradient in exact.values())
     for name, gradient in exact.items():
         size = float(gradient.norm())
         if size < COUNTS * largest:
             continue
-        rounding = distance(expected[name], gradient)
-        away = distance(found[name], gradient)
+        away, rounding = (float((one[name] - gradient).norm()) for one in (found, rounded))
         if not away <= TIMES_ROUNDING * rounding + SHARE * size:
-            raise FloatingPointError(
-                f"The compiled step is wrong: the gradient of {name} differs by {away / size:.0%} "
-                f"from that in float32, and by {rounding / size:.0%} as the step was written. "
-                "Leave --compile out."
-            )
+            yield Wrong(name, away / size, rounding / size)
 
 
 @torch.no_grad()
@@ -70,16 +84,19 @@ def state_behind(
 
 
 def gradients(model: Any, task: Task, batch: Any, carried: State | None) -> dict[str, Tensor]:
+    count = max(batch.scored, 1)
+    return gradients_of(model, lambda: task.loss(model, batch, carried, count)[0])
+
+
+def gradients_of(model: Any, loss: Callable[[], Tensor]) -> dict[str, Tensor]:
+    """Of a loss, by the weights' names; none are left in the model."""
     model.zero_grad(set_to_none=True)
-    loss, _ = task.loss(model, batch, carried, max(batch.scored, 1))
-    loss.backward()
+    loss().backward()
     # Copies: the next reading may add to the same memory.
-    return {
+    found = {
         name: weight.grad.float().clone()
         for name, weight in model.named_parameters()
         if weight.grad is not None
     }
-
-
-def distance(one: Tensor, other: Tensor) -> float:
-    return float((one - other).norm())
+    model.zero_grad(set_to_none=True)
+    return found

@@ -16,7 +16,7 @@ from ..backbones import nobody_looks
 from ..series import ForecastBatch
 from ..state import State
 from ..windows import Window
-from .compiled import COUNTS, SHARE, distance
+from .compiled import gradients_of, wrong_gradients
 
 Forecast = Callable[[Tensor, Tensor, Tensor], Tensor]
 SEED = 0
@@ -166,36 +166,20 @@ class ReplayedSegments:
     def _check(self, windows: Sequence[Window], state: State) -> None:
         """Compare the gradients of the recorded segment, replayed, with those as it was written."""
         found, expected = (self._gradients(way, windows, state) for way in (self, self.as_written))
-        largest = max(float(gradient.norm()) for gradient in expected.values())
-        for name, gradient in expected.items():
-            size = float(gradient.norm())
-            if size >= COUNTS * largest:
-                away = distance(found[name], gradient)
-                if not away <= SHARE * size:
-                    raise FloatingPointError(
-                        f"The replayed step is wrong: the gradient of {name} differs by "
-                        f"{away / size:.0%} from that of the step as it was written. Leave --replay out."
-                    )
+        for wrong in wrong_gradients(found, expected, expected):
+            raise FloatingPointError(
+                f"The replayed step is wrong: the gradient of {wrong.name} differs by {wrong.away:.0%} "
+                "from that of the step as it was written. Leave --replay out."
+            )
 
     def _gradients(
         self, read: Callable[..., Any], windows: Sequence[Window], state: State
     ) -> dict[str, Tensor]:
-        training = self.model.training
-        self.model.train()
-        self.model.zero_grad(set_to_none=True)
+        count = sum(window.input_ids.numel() for window in windows)
         # The same dropout for both.
         with torch.random.fork_rng([state.device] if state.device.type == "cuda" else []):
             torch.manual_seed(SEED)
-            loss, _ = read(windows, state, sum(window.input_ids.numel() for window in windows))
-            loss.backward()
-        found = {
-            name: weight.grad.float().clone()
-            for name, weight in self.model.named_parameters()
-            if weight.grad is not None
-        }
-        self.model.zero_grad(set_to_none=True)
-        self.model.train(training)
-        return found
+            return gradients_of(self.model.train(), lambda: read(windows, state, count)[0])
 
 
 def _recorded(module: nn.Module, given: tuple[Tensor, ...]) -> Any:
