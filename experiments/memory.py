@@ -35,7 +35,6 @@ from holdover.experiment import (
     last_checkpoint,
     ratio,
 )
-from holdover.results import choose_device
 from holdover.settings import build
 
 # Probabilities of right answers, distances in windows, numbers of documents.
@@ -166,7 +165,7 @@ def tested(work: Work, model: Path) -> Iterator[Answers]:
 def answers(work: Work, model: Path, corpus: str) -> Answers:
     """Of every answer its probability, how many windows back its fact lies (of a vote: how many windows
     it has) and its document."""
-    device = choose_device(work.common.get("device", "auto"))
+    device = work.device
     opened = open_model(str(model)).to(device).eval()
     options = {k: v for k, v in work.common.items() if k != "device"}
     text = build(TextOptions, {**options, "data": corpus})

@@ -39,7 +39,6 @@ from holdover.experiment import (
     of_evaluation,
     ratio,
 )
-from holdover.results import choose_device
 
 KINDS = ("plain", "recurrent")
 # Tokens whose keys and values are kept, one of them being more memory than a state of one embedding; and
@@ -191,7 +190,7 @@ def measure_cache(work: Work) -> dict[str, Any]:
     settings = work.settings
     (folder,) = work.others.values()
     model = last_checkpoint(folder / "train")
-    device = choose_device(work.common.get("device", "auto"))
+    device = work.device
     backbone = remove_recurrence(open_model(str(model))).to(device).eval()
     places = {key: work.common[key] for key in ("data_dir", "cache_dir") if key in work.common}
     options = TextOptions(data=text_of(work).test, **places)

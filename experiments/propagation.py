@@ -34,7 +34,6 @@ from holdover.experiment import (
     Work,
     ratio,
 )
-from holdover.results import choose_device
 from holdover.settings import build
 
 WRITTEN = 30
@@ -144,7 +143,7 @@ def write(work: Work, name: str, ids: torch.Tensor, chosen: Scale, arm: str) -> 
     first = chosen.window
     if arm == BOOK:
         return ids[:, first + 1 :]
-    device = choose_device(work.common.get("device", "auto"))
+    device = work.device
     model = open_model(name).to(device).eval()
     given = ids.to(device)
     # Of another context: the one before it, which is of another place or book.

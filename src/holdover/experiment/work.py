@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 
 from ..attach import numbered
@@ -45,8 +46,12 @@ class Work:
     """What was read, with checksums: filled by the verbs."""
 
     @property
+    def device(self) -> torch.device:
+        return choose_device(self.common.get("device", "auto"))
+
+    @property
     def on_gpu(self) -> bool:
-        return choose_device(self.common.get("device", "auto")).type == "cuda"
+        return self.device.type == "cuda"
 
     def train(self, name: str = "train", **settings: Any) -> Path:
         """A language model's training in the folder, begun or continued; gives its folder."""
@@ -79,8 +84,7 @@ class Work:
         if not (output / FINISHED).exists():
             given = {**self._common(options), "seed": self.seed, **settings, "output": output}
             resume = begun(output)
-            device = choose_device(self.common.get("device", "auto"))
-            with PeakMemory(device) as memory:
+            with PeakMemory(self.device) as memory:
                 verb(build(options, given), resume=resume, console=self.console)
             write_record(output / FINISHED, {"peak_memory": memory.result})
         return output
