@@ -79,7 +79,9 @@ def test_one_that_is_signalled_stops_all_and_one_that_is_lost_ends_all(folder, c
 
     train(folder, "--resume", output=run, processes=1, **STEPS)
     train(folder, output=alone, **STEPS)
-    assert losses_of(run) == pytest.approx(losses_of(alone), abs=1e-5)
+    # Two processes add in another order than one, and 70 steps of Adam enlarge that, on each kind of CPU
+    # in its own way (1.1e-5 seen). A step that were lost or made twice would change losses by a hundredth.
+    assert losses_of(run) == pytest.approx(losses_of(alone), abs=1e-4)
 
 
 def test_what_cannot_be_shared_is_refused_before_anything_is_started(folder, capsys):
