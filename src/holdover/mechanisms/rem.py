@@ -18,7 +18,7 @@ Letters: B rows of a batch, H heads with a REM, T queries, S = M + T keys, D wid
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -90,14 +90,37 @@ def rem(
     `rows` [B, H, u] selects queries, numbered from 0 to T - 1, per batch row and head: [B, H, u, S].
     """
     keys = queries if keys is None else keys
-    memory = keys - queries
-    device = kernel.rate.device
-    if rows is not None:
-        return lag_weights(kernel, rows[..., None] + memory - torch.arange(keys, device=device))
     # A row holds the weights of consecutive lags, so every lag is computed once, and the rows are
     # windows on that one list: the last query's first, each earlier one begins one lag further on.
-    lags = torch.arange(keys - 1, -queries, -1, device=device)
-    return lag_weights(kernel, lags[None])[:, 0].unfold(-1, keys, 1).flip(1)
+    lags = torch.arange(keys - 1, -queries, -1, device=kernel.rate.device)
+    weights = lag_weights(kernel, lags[None])[:, 0]
+    if rows is None:
+        return weights.unfold(-1, keys, 1).flip(1)
+    starts = queries - 1 - rows
+    return _Windows.apply(weights, starts, keys)  # pyright: ignore[reportReturnType]
+
+
+class _Windows(torch.autograd.Function):
+    """Windows of lists [H, N], begun where `starts` [B, H, u] says: [B, H, u, width].
+
+    Of all those numbers only where they begin is kept for the gradient.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, lists: Tensor, starts: Tensor, width: int) -> Tensor:
+        ctx.save_for_backward(starts)
+        ctx.length = lists.shape[1]
+        head = torch.arange(len(lists), device=lists.device)[:, None]
+        return lists.unfold(1, width, 1)[head, starts]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (starts,), (gradient,) = ctx.saved_tensors, gradients
+        place = starts[..., None] + torch.arange(gradient.shape[3], device=starts.device)
+        # [B, H, u, width] -> [H, B * u * width]
+        place, values = (x.transpose(0, 1).flatten(1) for x in (place, gradient))
+        lists = values.new_zeros(len(values), ctx.length)
+        return lists.scatter_add(1, place, values), None, None
 
 
 class RecurrenceEncoding(nn.Module):
