@@ -24,7 +24,7 @@ def test_a_model_that_is_none(tmp_path, capsys):
         ({"past": 0}, "past=0 must be at least 1"),
         ({"rows": 0}, "rows=0 must be at least 1"),
         ({"label_len": 4}, "label_len=4 is for a decoder, and dlinear has none"),
-        ({"compile": True}, "compile is for language models"),
+        ({"compile": True}, "compile is for informer, and dlinear is small: leave it out."),
         ({"added_learning_rate": 1e-3}, "a forecaster is trained as a whole"),
         ({"shape": "moving_avrage=3"}, "did you mean moving_average?"),
         ({"shape": "moving_average=4"}, "moving_average=4 must be odd"),

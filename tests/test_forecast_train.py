@@ -10,10 +10,15 @@ from rich.console import Console
 from forecasts import INFORMER, command, evaluate, mse_of, seasonal_csv, train
 from holdover import cli
 from holdover.forecast import ForecastOptions, open_forecaster
+from holdover.models.forecasting import Forecaster
+from holdover.models.informer import Informer
+from holdover.models.informer_config import InformerConfig
 from holdover.series import open_table, prepare
 from holdover.train.forecaster_folder import build_forecaster
 from holdover.train.forecasting import Forecasting
+from holdover.train.replay import record
 from runs import (
+    OtherGradient,
     best_of,
     checkpoints_of,
     log_of,
@@ -212,3 +217,95 @@ def test_only_whole_batches_are_replayed(tmp_path):
         sizes.append(len(batch.values))
         task.loss(model, batch, None, batch.scored)
     assert sizes[-1] < 50 and replayed == [50] * (len(sizes) - 1) != []
+
+
+@pytest.fixture
+def compiles_to(monkeypatch):
+    """A compiler whose forecasts are as they were written, but for a change; counts them."""
+    sizes = []
+
+    def use(change):
+        def compile_reading(self):
+            def read(values, *more):
+                sizes.append(len(values))
+                return change(self.read(values, *more))
+
+            self._compiled = read
+
+        monkeypatch.setattr(Forecaster, "compile_reading", compile_reading)
+        return sizes
+
+    return use
+
+
+COMPILED = {"model": "informer", "shape": INFORMER, "epochs": 1, "compile": True}
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_compiled_whole_batches_train_alike(tmp_path, compiles_to, bf16):
+    sizes = compiles_to(lambda forecast: forecast)
+    settings = COMPILED | {"rows": 50, "bf16": bf16}
+    run = train(tmp_path, **settings)
+    steps = len(steps_of(run))
+    # One is compared before the first step, and an epoch's last batch is smaller.
+    assert sizes == [50] * steps
+    written = train(tmp_path, output=tmp_path / "written", **settings | {"compile": False})
+    assert timeless(log_of(run)) == timeless(log_of(written))
+
+
+def test_compiled_forecasts_with_other_gradients_are_refused(tmp_path, compiles_to, capsys):
+    compiles_to(OtherGradient.apply)
+    sentence = "The compiled step is wrong: the gradient of"
+    assert sentence in refusal(capsys, command(tmp_path, **COMPILED))
+    train(tmp_path, check_compiled=False, **COMPILED)
+
+
+# torch's own, while it follows a function with a gradient of its own.
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+@pytest.mark.parametrize("rsa", [{}, {"rsa": True}, {"rsa": True, "lazy_rem": True}], ids=str)
+def test_a_compiler_can_follow_informer_to_its_end(rsa):
+    """Without a compiler's minutes: the whole reading is one graph, with the same random numbers."""
+    torch.manual_seed(0)
+    sizes = {"seq_len": 12, "label_len": 6, "pred_len": 6, "d_model": 16, "n_heads": 8, "d_ff": 16}
+    model = Informer(InformerConfig(**sizes, **rsa)).train()
+    given = torch.randn(2, 12, 7), torch.randn(2, 12, 4), torch.randn(2, 6, 4)
+
+    def forecast():
+        torch.manual_seed(1)
+        return model.forecast(*given)
+
+    expected = forecast()
+    model._compiled = torch.compile(model.read, fullgraph=True, dynamic=False, backend="aot_eager")
+    assert torch.equal(forecast(), expected)
+    with model.uncompiled():
+        assert model._compiled is None
+    model.eval()
+    with torch.compiler.set_stance("fail_on_recompile"):
+        model.forecast(*given)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_record_of_forecasts_is_compared_before_it_is_used(tmp_path, monkeypatch, wrong):
+    data = str(seasonal_csv(tmp_path / "power.csv"))
+    options = ForecastOptions.of(model="informer", data=data, past=24, ahead=6, rows=8)
+    prepared = prepare(open_table(options), options)
+    shape = {"d_model": 16, "n_heads": 8, "d_ff": 16}
+    model = build_forecaster("informer", prepared.recipe, shape).train()
+    batch = next(iter(prepared.train.batches(8)))
+
+    def recorder(module, given, allow_unused_input):
+        module(*given)
+        change = OtherGradient.apply if wrong else (lambda forecast: forecast)
+        return lambda *tensors: change(module(*tensors))
+
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", recorder)
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    numbers = torch.get_rng_state()
+    if wrong:
+        with pytest.raises(FloatingPointError, match="The replayed step is wrong"):
+            record(model, batch)
+    else:
+        record(model, batch)
+    assert before and all(torch.equal(before[name], it) for name, it in model.named_buffers())
+    assert torch.equal(torch.get_rng_state(), numbers)
+    assert all(weight.grad is None for weight in model.parameters())

@@ -1,11 +1,13 @@
 """Compiled steps are believed when their gradients are right, not when their losses are."""
 
 import pytest
+import torch
 
 from evaluations import prose
 from holdover import RecurrenceConfig
 from holdover.attach import RecurrentModel
 from holdover.train import TrainOptions, train
+from holdover.train.compiled import wrong_gradients
 from runs import OtherGradient
 
 WINDOW = 8
@@ -82,3 +84,14 @@ def test_nobody_looks_where_it_was_not_wanted(options, monkeypatch):
     compiles_to(monkeypatch, OtherGradient.apply)
     train(TrainOptions(**options, check_compiled=False))
     assert list(options["output"].glob("checkpoint-*"))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "rounding", "told"), [(64, 0.01, True), (4, 0.01, False), (4, 0.0, True)]
+)
+def test_few_numbers_are_judged_where_nothing_rounds_them(numbers, rounding, told):
+    exact = {"weight": torch.ones(numbers)}
+    rounded = {"weight": torch.full((numbers,), 1 + rounding)}
+    found = {"weight": torch.full((numbers,), 1.3)}
+    wrong = list(wrong_gradients(found, exact, rounded))
+    assert [one.name for one in wrong] == ["weight"] * told

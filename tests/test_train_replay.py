@@ -138,7 +138,7 @@ def test_a_record_with_other_gradients_is_refused(monkeypatch, tmp_path, capsys)
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", record)
     monkeypatch.setattr(run, "check_replay", lambda *_: None)
     said = refusal(capsys, command(tmp_path, replay=True))
-    assert "replayed step is wrong" in said and "Leave --replay out" in said
+    assert "replayed step is wrong" in said and "Give --no-replay" in said
 
 
 def test_a_step_that_cannot_be_recorded_is_told(monkeypatch, tmp_path, capsys):
@@ -149,7 +149,7 @@ def test_a_step_that_cannot_be_recorded_is_told(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(run, "check_replay", lambda *_: None)
     said = refusal(capsys, command(tmp_path, replay=True))
     assert "cannot be recorded (operation not permitted when stream is capturing)" in said
-    assert "leave --replay out" in said and "more of it" not in said
+    assert "give --no-replay" in said and "more of it" not in said
 
 
 def test_while_a_step_is_recorded_nobody_looks_for_several_texts_in_a_row():

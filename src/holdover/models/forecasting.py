@@ -11,6 +11,8 @@ C' = dec_in channels; the values of the steps asked for are zeros there, so that
 them. Models without a decoder read the observed steps alone.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,6 +89,7 @@ class Forecaster(PreTrainedModel):
     def __init__(self, config: Any) -> None:
         super().__init__(config)
         check_series(config)
+        self._compiled: Callable[..., Tensor] | None = None
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -113,7 +116,8 @@ class Forecaster(PreTrainedModel):
             expected["decoder_marks"] = (decoder_marks, steps, config.time_features)
         for name, (tensor, length, columns) in expected.items():
             _check_shape(name, tensor, (values.shape[0], length, columns))
-        return ForecastOutput(forecast=self.read(values, marks, decoder_values, decoder_marks))
+        read = self._compiled if self.training and self._compiled is not None else self.read
+        return ForecastOutput(forecast=read(values, marks, decoder_values, decoder_marks))
 
     def read(
         self,
@@ -124,6 +128,26 @@ class Forecaster(PreTrainedModel):
     ) -> Tensor:
         """[B, P, O], of inputs that have been checked."""
         raise NotImplementedError
+
+    def compile_reading(self) -> None:
+        """Compile `read` for training, for batches of one size; in evaluation it is as written.
+
+        Random numbers are those of the model as written: gradients can be compared with its own.
+        """
+        same_numbers: dict[str, Any] = {"fallback_random": True}
+        compiled: Any = torch.compile(
+            self.read, fullgraph=True, dynamic=False, options=same_numbers
+        )
+        self._compiled = compiled
+
+    @contextmanager
+    def uncompiled(self) -> Iterator[None]:
+        """Inside, the model reads as it was written."""
+        before, self._compiled = self._compiled, None
+        try:
+            yield
+        finally:
+            self._compiled = before
 
     def forecast(self, values: Tensor, marks: Tensor, future_marks: Tensor) -> Tensor:
         """[B, P, O]: what comes behind the observed steps, given the marks of the steps to come."""

@@ -27,8 +27,11 @@ class ForecastOptions(LoopOptions, SeriesOptions):
     order: Literal["shuffled", "sequential"] = "shuffled"
     """Order of the training windows: another one in every epoch, or as they stand."""
     replay: bool = True
-    """On a GPU, in float32: record the first step's kernels and replay them (a CUDA graph), which
-    spares Python from starting each of hundreds."""
+    """On a GPU: record the first step's kernels and replay them (a CUDA graph), which spares Python
+    from starting each of hundreds."""
+    check_compiled: bool = True
+    """With compile: compare its gradients with those of the step as it was written before the first
+    step, and refuse wrong ones."""
     output: Path = Path("runs/forecast")
     """Folder of the run: checkpoints, log.jsonl, settings."""
     learning_rate: float = 1e-4
@@ -62,8 +65,8 @@ class ForecastOptions(LoopOptions, SeriesOptions):
             raise ValueError(
                 f"label_len={self.label_len} is for a decoder, and {self.model} has none: leave it out."
             )
-        if self.compile:
-            raise ValueError("compile is for language models: leave it out.")
+        if self.compile and self.model != "informer":
+            raise ValueError(f"compile is for informer, and {self.model} is small: leave it out.")
         if self.shard:
             raise ValueError("shard is for large models, and a forecaster is small: leave it out.")
         if self.added_learning_rate != LoopOptions.added_learning_rate:

@@ -23,6 +23,7 @@ from .begin import (
     run_to_end,
 )
 from .checkpoint import damaged
+from .compiled import check_gradients
 from .forecast_options import ForecastOptions
 from .forecaster_folder import build_forecaster, is_trained, open_forecaster, save_forecaster
 from .forecasting import Forecasting
@@ -62,8 +63,13 @@ def _train(
         save_forecaster(folder, model, prepared.recipe)
 
     task = Forecasting(prepared, options, accelerator.device, own_share())
-    task.record(model)
+    if options.compile:
+        model.compile_reading()
+        if options.check_compiled and not resume:
+            check_gradients(model, task, accelerator, drawn_alike=True)
     loop = build_loop(options, model, task, prepared.about, save, accelerator, console, "rows")
+    # Behind the loop's beginning, which puts the precision around the model's forward.
+    task.record(model)
     continue_loop(loop, checkpoint, resume, console)
     return run_to_end(loop, console)
 

@@ -39,7 +39,7 @@ class Forecasting:
         # Gradients of several batches would be added up in memory that a replay writes over; those of
         # several processes are added up by hooks, which a replay does not call.
         alone = options.accumulate == 1 and self.share.of == 1
-        if options.replay and alone and not options.bf16 and self.device.type == "cuda":
+        if options.replay and alone and self.device.type == "cuda":
             batch = next(iter(self.prepared.train.batches(options.rows))).to(self.device)
             self.replayed = record(model, batch)
 
@@ -61,14 +61,14 @@ class Forecasting:
     def loss(
         self, model: Any, batch: ForecastBatch, carried: State | None, count: int
     ) -> tuple[Tensor, State | None]:
-        forecast = self._forecast_of(model, batch)(batch.values, batch.marks, batch.future_marks)
+        given = batch.values, batch.marks, batch.future_marks
+        if len(batch.values) != self.options.rows:
+            # An epoch's last batch may be smaller than what was compiled and recorded.
+            with model.uncompiled():
+                forecast = model.forecast(*given)
+        else:
+            forecast = (self.replayed or model.forecast)(*given)
         return (forecast.float() - batch.future).square().sum() / count, None
-
-    def _forecast_of(self, model: Any, batch: ForecastBatch) -> Forecast:
-        # An epoch's last batch may be smaller than what was recorded.
-        if self.replayed is None or len(batch.values) != self.options.rows:
-            return model.forecast
-        return self.replayed
 
     def validate(self, model: Any) -> dict[str, float]:
         rows = self.options.rows

@@ -16,10 +16,9 @@ from ..backbones import nobody_looks
 from ..series import ForecastBatch
 from ..state import State
 from ..windows import Window
-from .compiled import gradients_of, wrong_gradients
+from .compiled import gradients_of, untouched, wrong_gradients
 
 Forecast = Callable[[Tensor, Tensor, Tensor], Tensor]
-SEED = 0
 
 
 def check_replay(options: Any, device: torch.device, processes: int) -> None:
@@ -54,7 +53,14 @@ class _Forecasting(nn.Module):
 
 def record(model: Any, batch: ForecastBatch) -> Forecast:
     """What forecasts batches of this one's shape, in training."""
-    return _recorded(_Forecasting(model), (batch.values, batch.marks, batch.future_marks))
+    given = batch.values, batch.marks, batch.future_marks
+    replayed = _recorded(_Forecasting(model), given)
+
+    def loss(forecast: Forecast) -> Tensor:
+        return (forecast(*given).float() - batch.future).square().mean()
+
+    _check(model, lambda: loss(replayed), lambda: loss(model.forecast))
+    return replayed
 
 
 @dataclass(frozen=True)
@@ -164,45 +170,36 @@ class ReplayedSegments:
         return output.loss, output.state.detach()
 
     def _check(self, windows: Sequence[Window], state: State) -> None:
-        """Compare the gradients of the recorded segment, replayed, with those as it was written."""
-        found, expected = (self._gradients(way, windows, state) for way in (self, self.as_written))
-        for wrong in wrong_gradients(found, expected, expected):
-            raise FloatingPointError(
-                f"The replayed step is wrong: the gradient of {wrong.name} differs by {wrong.away:.0%} "
-                "from that of the step as it was written. Leave --replay out."
-            )
-
-    def _gradients(
-        self, read: Callable[..., Any], windows: Sequence[Window], state: State
-    ) -> dict[str, Tensor]:
         count = sum(window.input_ids.numel() for window in windows)
-        # The same dropout for both.
-        with torch.random.fork_rng([state.device] if state.device.type == "cuda" else []):
-            torch.manual_seed(SEED)
-            return gradients_of(self.model.train(), lambda: read(windows, state, count)[0])
+        given = windows, state, count
+        _check(self.model, lambda: self(*given)[0], lambda: self.as_written(*given)[0])
+
+
+def _check(model: Any, replayed: Callable[[], Tensor], written: Callable[[], Tensor]) -> None:
+    """Compare the gradients of a recorded loss, replayed, with those as it was written."""
+    with untouched(model):
+        found, expected = (gradients_of(model.train(), loss) for loss in (replayed, written))
+    for wrong in wrong_gradients(found, expected, expected):
+        raise FloatingPointError(
+            f"The replayed step is wrong: the gradient of {wrong.name} differs by {wrong.away:.0%} "
+            "from that of the step as it was written. Give --no-replay."
+        )
 
 
 def _recorded(module: nn.Module, given: tuple[Tensor, ...]) -> Any:
     """A module's call in training, for tensors of these shapes."""
-    # Recording calls it some times before: no random number is drawn by that, and no running mean
-    # moves, so that a run which is continued is the one that was not interrupted.
-    buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
-    device = given[0].device
     held = tuple(value.clone() for value in given)
-    with torch.random.fork_rng([device] if device.type == "cuda" else []), nobody_looks():
+    # A record's gradients arrive on the stream it was recorded on, and torch waits for them.
+    torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
+    # Recording calls it some times before.
+    with untouched(module), nobody_looks():
         try:
             # Not every weight has a part in every step (InformerConfig.mix).
-            replayed: Any = torch.cuda.make_graphed_callables(
-                module.train(), held, allow_unused_input=True
-            )
+            return torch.cuda.make_graphed_callables(module.train(), held, allow_unused_input=True)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
             why = str(error).splitlines()[0]
             raise ValueError(
-                f"A step of this model cannot be recorded ({why}): leave --replay out."
+                f"A step of this model cannot be recorded ({why}): give --no-replay."
             ) from error
-    with torch.no_grad():
-        for buffer, before in buffers:
-            buffer.copy_(before)
-    return replayed
