@@ -1,7 +1,9 @@
 """Runs of an experiment: each once, one record each, and what was interrupted goes on."""
 
 import json
+import os
 import re
+import subprocess
 
 import pytest
 
@@ -90,6 +92,38 @@ def test_side_by_side_is_the_same(tmp_path):
     assert {r["fingerprint"] for r in alone.values()} == {
         r["fingerprint"] for r in together.values()
     }
+
+
+@pytest.mark.parametrize(("given", "threads"), [(None, "2"), ("7", "7")])
+def test_side_by_side_each_has_its_part_of_the_cores(tmp_path, monkeypatch, given, threads):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if given is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    started, found = subprocess.Popen, []
+
+    def popen(command, **how):
+        if "holdover" not in command:
+            return started(command, **how)
+        found.append(how["env"]["OMP_NUM_THREADS"])
+        # A process takes seconds to begin, and what it would do is no matter here.
+        return started(["false"], **how)
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    with pytest.raises(ValueError, match="2 of 2 runs failed"):
+        run(tmp_path, together=4, only=("plain",), seeds=(0, 1))
+    assert found == [threads] * 2
+
+
+@pytest.mark.parametrize(
+    ("only", "names"),
+    [
+        (("*state",), {"with-state-seed0", "with-state-seed1"}),
+        (("pl*", "*-seed1"), {"plain-seed0", "plain-seed1", "with-state-seed1", "late-seed1"}),
+    ],
+)
+def test_patterns_name_arms_and_runs(tmp_path, only, names):
+    assert set(run(tmp_path, only=only, seeds=(0, 1)).found) == names
 
 
 @pytest.mark.parametrize("together", [1, 3])

@@ -17,9 +17,10 @@ class RunOptions:
     seeds: tuple[int, ...] = ()
     """Seeds; none takes the experiment's own for the scale."""
     only: tuple[str, ...] = ()
-    """Arms or runs; none takes all."""
+    """Arms or runs, also as patterns ("*dlinear*"); none takes all."""
     together: int = 1
-    """Runs side by side, each in a process of its own."""
+    """Runs side by side, each in a process of its own with its part of the cores (else set
+    OMP_NUM_THREADS)."""
     again: bool = False
     """Also what has a record."""
     list: bool = False

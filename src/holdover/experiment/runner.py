@@ -7,12 +7,14 @@
 """
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +98,7 @@ def chosen_runs(name: str, runs: Sequence[Run], only: Sequence[str]) -> list[Run
     if not only:
         return list(runs)
     for word in only:
-        if not any(word in (run.arm, run.name) for run in runs):
+        if not any(_named(run, [word]) for run in runs):
             arms = ", ".join(dict.fromkeys(run.arm for run in runs))
             raise ValueError(f"{name} has no arm or run {word!r}: its arms are {arms}.")
     wanted = {run.name for run in runs if _named(run, only)}
@@ -108,7 +110,12 @@ def chosen_runs(name: str, runs: Sequence[Run], only: Sequence[str]) -> list[Run
 
 def _named(run: Run, only: Sequence[str]) -> bool:
     """Asked for, not only needed."""
-    return not only or run.arm in only or run.name in only
+    names = (run.arm, run.name)
+    return not only or any(word in names or _alike(names, word) for word in only)
+
+
+def _alike(names: Sequence[str], pattern: str) -> bool:
+    return any(fnmatchcase(name, pattern) for name in names)
 
 
 def _recorded(records: Records, run: Run, prints: Mapping[str, str]) -> bool:
@@ -270,10 +277,15 @@ class _Keeper:
                 words += [f"--{key.replace('_', '-')}", str(getattr(options, key))]
         log = self._folder_of(run.name).with_name(f"{self._folder_of(run.name).name}.log")
         log.parent.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "holdover", *words]
         with log.open("ab") as said:
-            return subprocess.Popen(
-                [sys.executable, "-m", "holdover", *words], stdout=said, stderr=said
-            )
+            return subprocess.Popen(command, stdout=said, stderr=said, env=self._environment())
+
+    def _environment(self) -> dict[str, str]:
+        """Processes that took every core each would wait for each other's threads at every product."""
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        threads = max(1, (cores or 1) // self.options.together)
+        return {"OMP_NUM_THREADS": str(threads), **os.environ}
 
 
 class _Spent:
