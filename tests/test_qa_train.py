@@ -6,9 +6,12 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from holdover import cli
 from holdover.qa import QAEvalOptions, ask, evaluate_reader, open_reader
+from holdover.questions import Pairs, read_questions
+from holdover.reader import answer_nll
 from holdover.train.qa import QuestionAnswering
 from readers import (
     AROUND,
@@ -45,6 +48,21 @@ def test_what_only_the_first_window_tells_is_learnt_with_a_state_alone(twins):
     assert best["recurrent"] == 1.0 and best["plain"] < 0.75
     losses = {name: validations_of(twins / name)[-1]["valid_loss"] for name in best}
     assert losses["recurrent"] < 0.1 and losses["plain"] > 1.8 * math.log(2)
+
+
+@pytest.mark.parametrize("name", ["recurrent", "plain"])
+def test_a_step_is_on_the_device_as_a_whole(twins, name):
+    """On a device without values: what stood on the host, or had to be looked at, would be an error."""
+    saved = open_reader(twins / name)
+    questions = read_questions(twins / "questions.json")
+    pairs = Pairs(saved.tokenizer.encode(questions), saved.reader.layout(saved.tokenizer))
+    device = torch.device("meta")
+    batch = next(iter(pairs.shuffled_batches(4, 0, 0, 0))).to(device)
+    reader = saved.reader.train().to(device)
+    loss = answer_nll(reader(batch), batch).sum()
+    loss.backward()
+    assert loss.device.type == "meta"
+    assert all(weight.grad is not None for weight in reader.added_parameters())
 
 
 def test_the_record_says_whether_the_state_is_used(twins):
