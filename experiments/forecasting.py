@@ -8,7 +8,6 @@ are those of Informer's scripts, the heads with a recurrence those of the RSA pa
 Every test window is scored, with DLinear and the last row repeated beside.
 """
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +38,9 @@ from holdover.experiment import (
 
 Place = tuple[str, int]  # data set and horizon
 
-ARMS = ("informer", "rsa-informer", "dlinear")
+INFORMERS = ("informer", "rsa-informer")
+ARMS = (*INFORMERS, "dlinear")
+FLOAT32 = "informer in float32"
 METRICS = {"mse": "squared", "mae": "absolute"}
 # Not published: every dilated head takes the next of these in turn.
 DILATIONS = (6, 6, 12, 12)
@@ -48,6 +49,11 @@ TOY_SHAPE = {"d_model": 16, "n_heads": 8, "d_ff": 32}
 ANCHOR = ("ETTh1", 24)
 # Cells in which the reproduction ran out of memory.
 UNMEASURED = [("ETTm1", 288), ("WTH", 336)]
+# Where Informer is also trained in float32, for what mixed precision changes.
+PRECISE = [("ETTh1", 24), ("ETTh1", 168)]
+# From this many steps on a compiler's minute is won back over the seeds.
+COMPILED = 168
+STEPS_OF_A_MEASUREMENT = 3
 # From this horizon on linear models and Informer were compared in print.
 LONG = 96
 
@@ -57,6 +63,8 @@ class Scale:
     places: Sequence[Place]
     sequential: Sequence[Place]  # where windows are also read in their order
     heavy: Sequence[Place] = ()  # whose memory is compared
+    half: bool = False  # whether products are in 16 bits, and long windows compiled
+    precise: Sequence[Place] = ()  # where Informer is trained in float32 as well
 
 
 def places(*names: str) -> list[Place]:
@@ -64,9 +72,15 @@ def places(*names: str) -> list[Place]:
 
 
 SCALES = {
-    "smoke": Scale(places(WAVES), places(WAVES)[:1], places(WAVES)[1:]),
+    "smoke": Scale(places(WAVES), places(WAVES)[:1], places(WAVES)[1:], precise=places(WAVES)[:1]),
     "small": Scale(places("ETTh1"), places("ETTh1")),
-    "real": Scale(places("ETTh1", "ETTh2", "ETTm1", "WTH"), places("ETTh1"), UNMEASURED),
+    "real": Scale(
+        places("ETTh1", "ETTh2", "ETTm1", "WTH"),
+        places("ETTh1"),
+        UNMEASURED,
+        half=True,
+        precise=PRECISE,
+    ),
 }
 
 
@@ -78,11 +92,37 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
     for seed in seeds:
         for place, order in ordered:
             for arm in ARMS:
-                # Informer, with whose memory its own is compared, stands before it.
-                after = (found[-1].name,) if arm == "rsa-informer" else ()
-                settings = settings_of(place, arm, order)
-                found.append(Run(named(place, arm, order), forecast, settings, seed, after))
+                settings = settings_of(place, arm, order) | precision(chosen, place, arm)
+                found.append(Run(named(place, arm, order), forecast, settings, seed))
+        for place in chosen.precise:
+            settings = settings_of(place, "informer", "shuffled")
+            found.append(Run(named(place, FLOAT32), forecast, settings, seed))
+    return [*found, *memory_runs(chosen, seeds[0])]
+
+
+def memory_runs(chosen: Scale, seed: int) -> list[Run]:
+    """A few steps say what training takes."""
+    found = []
+    for place in chosen.heavy:
+        after: tuple[str, ...] = ()
+        for arm in INFORMERS:
+            settings = settings_of(place, arm, "shuffled") | precision(chosen, place, arm)
+            settings["max_steps"] = STEPS_OF_A_MEASUREMENT
+            found.append(Run(in_memory(place, arm), measure_memory, settings, seed, after))
+            # What the other takes is divided by it.
+            after = (found[-1].name,)
     return found
+
+
+def precision(chosen: Scale, place: Place, arm: str) -> dict[str, Any]:
+    if not chosen.half or arm not in INFORMERS:
+        return {}
+    name, horizon = place
+    return {"bf16": True, "compile": SCRIPTS[name][horizon]["past"] >= COMPILED}
+
+
+def in_memory(place: Place, arm: str) -> str:
+    return f"{said(place)} memory of {arm}"
 
 
 def named(place: Place, arm: str, order: str = "shuffled") -> str:
@@ -123,17 +163,25 @@ def recurrence(place: Place) -> dict[str, Any]:
 
 def forecast(work: Work) -> dict[str, Any]:
     """Train and score one forecaster."""
-    settings = dict(work.settings)
-    if settings["data"] == WAVES:
-        settings["data"] = str(write_waves(work.folder / f"{WAVES}.csv"))
-    run = work.train_forecaster(**settings)
+    run = work.train_forecaster(**opened(work))
     # A run's folder stands for its best checkpoint.
-    measures = measured(work.evaluate_forecaster(run), log_of(run))
-    measures["training_memory"] = training_memory(run)
+    return measured(work.evaluate_forecaster(run), log_of(run))
+
+
+def measure_memory(work: Work) -> dict[str, Any]:
+    """Of a training's beginning; validations are part of it."""
+    run = work.train_forecaster(**opened(work))
+    measures: dict[str, Any] = {"training_memory": training_memory(run)}
     for informer in work.found.values():
-        if base := informer.get("training_memory"):
-            measures["memory_over_informer"] = measures["training_memory"] / base
+        measures["memory_over_informer"] = measures["training_memory"] / informer["training_memory"]
     return measures
+
+
+def opened(work: Work) -> dict[str, Any]:
+    """The settings, with a file in place of the series that has none."""
+    if work.settings["data"] != WAVES:
+        return dict(work.settings)
+    return {**work.settings, "data": str(write_waves(work.folder / f"{WAVES}.csv"))}
 
 
 def write_waves(path: Path, rows: int = 400) -> Path:
@@ -157,17 +205,12 @@ def measured(evaluation: Mapping[str, Any], log: Sequence[Mapping[str, Any]]) ->
         repeated = next(row for row in evaluation["rows"] if row["kind"] == "repeat")
         measures |= {f"repeat_{name}": value for name, value in errors(repeated).items()}
     steps = [line for line in log if "loss" in line]
-    speeds = [line["tokens_per_second"] for line in steps if line["tokens_per_second"]]
     measures |= {
         "windows": own["windows"],
         "parameters": own["parameters"],
         "evaluation_memory": own["peak_memory"]["bytes"],
         "steps": steps[-1]["step"],
     }
-    if speeds:
-        # Rows a step over rows a second, validations not counted.
-        rows = steps[-1]["tokens"] / steps[-1]["step"]
-        measures["seconds_per_step"] = rows / statistics.median(speeds)
     validated = [[line["step"], line["valid_loss"]] for line in log if "valid_loss" in line]
     return measures | {"curves": {"validation": validated}}
 
@@ -194,7 +237,8 @@ def layout(scale: str) -> Layout:
                 error_table(name, of(name, chosen.sequential), "sequential")
                 for name in dict.fromkeys(name for name, _ in chosen.sequential)
             ),
-            cost_table(chosen.places),
+            *([cost_table(chosen.heavy)] if chosen.heavy else []),
+            *([precision_table(chosen.precise)] if chosen.precise else []),
         ],
         figures=[horizon_figure(name, of(name, chosen.places)) for name in names],
         threats=threats(scale),
@@ -208,7 +252,7 @@ def of(name: str, found: Sequence[Place]) -> list[Place]:
 def claims(chosen: Scale) -> list[Claim]:
     heavy = [
         Expectation(
-            Value("memory_over_informer", named(place, "rsa-informer"), form="{:.3f}"),
+            Value("memory_over_informer", in_memory(place, "rsa-informer"), form="{:.3f}"),
             "below",
             1.1,
             said(place),
@@ -334,18 +378,17 @@ def as_printed(value: float) -> str:
 def cost_table(found: Sequence[Place]) -> Table:
     rows: list[list[Cell]] = []
     for place in found:
-        informer, rsa = named(place, "informer"), named(place, "rsa-informer")
+        informer, rsa = (in_memory(place, arm) for arm in INFORMERS)
         rows.append(
             [
                 said(place),
-                *(Value("parameters", arm, form="{:,.0f}") for arm in (informer, rsa)),
-                *(Value("training_memory", arm, form="{:.3g}") for arm in (informer, rsa)),
+                *(Value("parameters", named(place, arm), form="{:,.0f}") for arm in INFORMERS),
+                *(Value("training_memory", run, form="{:.3g}") for run in (informer, rsa)),
                 Value("memory_over_informer", rsa, form="{:.3f}"),
-                *(Value("seconds_per_step", arm, form="{:.4f}") for arm in (informer, rsa)),
             ]
         )
     return Table(
-        "What a forecaster costs",
+        "What the longest windows cost",
         [
             "cell",
             "parameters, Informer",
@@ -353,11 +396,30 @@ def cost_table(found: Sequence[Place]) -> Table:
             "bytes in training, Informer",
             "bytes in training, RSA",
             "RSA over Informer",
-            "seconds a step, Informer",
-            "seconds a step, RSA",
         ],
         rows,
-        "Seconds mean little where several runs share a device.",
+        f"The most that was held at once in {STEPS_OF_A_MEASUREMENT} steps and the validations around "
+        "them. Speeds are not compared: the runs above shared a device.",
+    )
+
+
+def precision_table(found: Sequence[Place]) -> Table:
+    rows: list[list[Cell]] = []
+    for place in found:
+        for metric in METRICS:
+            half, full = named(place, "informer"), named(place, FLOAT32)
+            rows.append(
+                [
+                    f"{said(place)}, {metric.upper()}",
+                    *(Value(metric, run, form="{:.3f}") for run in (half, full)),
+                    Value(metric, half, full, "{:+.3f}"),
+                ]
+            )
+    return Table(
+        "What the precision of training changes",
+        ["cell", "Informer, as in the tables above", "Informer in float32", "difference"],
+        rows,
+        "The same seeds; products of float32 are in TensorFloat-32. Forecasts are scored in float32.",
     )
 
 
@@ -379,7 +441,15 @@ def threats(scale: str) -> Threats:
     return Threats(
         internal=[
             "Informer and RSA-Informer have the same lengths, layers, rates and windows; nothing was "
-            "tuned for either, and DLinear has a learning rate of its own."
+            "tuned for either, and DLinear has a learning rate of its own.",
+            *(
+                [
+                    "Informer and RSA-Informer are trained in mixed precision (bfloat16 products), the "
+                    "papers' in float32: a table compares both."
+                ]
+                if SCALES[scale].half
+                else []
+            ),
         ],
         construct=[
             "Errors are of values scaled by the training part, over all columns and steps at once: "
