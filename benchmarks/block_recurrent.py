@@ -6,7 +6,7 @@
 Both have the same width, depth, heads, blocks, state vectors and one recurrent layer, read the same
 segments of several blocks with gradients through all of them, and carry states and memory detached from
 segment to segment. The other package differs in what it computes (keys and values shared by all heads,
-rotary positions, gated feed-forward maps). Ours is measured only after its loss and gradients were
+rotary positions, gated feed-forward maps). Ours is measured only after its gradients were
 compared with those of the uncompiled step in float32, by torch's own attention. Each package is measured
 as it is, and compiled; ours also compiled and replayed (`holdover train --compile --replay`: a CUDA
 graph), after its gradients were compared with those of the step as it was written.
@@ -29,16 +29,11 @@ import holdover
 from holdover.mechanisms import relative_softmax
 from holdover.models import TransformerXLConfig, TransformerXLForCausalLM
 from holdover.results import choose_device, provenance, write_record
+from holdover.train.compiled import gradients_of, wrong_gradients
 from holdover.train.replay import ReplayedSegments
 
 SYMBOLS = 205
 CASES = ("holdover", "holdover-compiled", "holdover-replayed", "peer", "peer-compiled")
-# How much farther from float32 than rounding to bfloat16 brings them the first segment's loss and
-# gradients may be, and which share of a gradient besides. Right losses may have wrong gradients.
-TIMES_ROUNDING = 3.0
-SHARE = 0.02
-# Gradients smaller than this share of the largest are rounding alone.
-COUNTS = 1e-4
 WARM_UP = 3
 
 # A segment [B, n] of ids and what is carried; gives what is carried on. Gradients are made inside.
@@ -127,20 +122,18 @@ def ours(
             return model(windows=windows, state=state)
 
     def first_segment(precision: torch.dtype) -> dict[str, Tensor]:
-        """Its loss and all gradients."""
+        """Its gradients."""
         (ids,) = segments(options, 1, device)
-        loss = loss_of(ids, None, precision).loss
-        loss.backward()
-        found = {"loss": loss.detach()}
-        found |= {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-        model.zero_grad(set_to_none=True)
-        return found
+        return gradients_of(model, lambda: loss_of(ids, None, precision).loss)
 
     with torchs_own_attention():
         exact, rounded = first_segment(torch.float32), first_segment(torch.bfloat16)
     if way:
         model.compile_step()
-    compare(first_segment(torch.bfloat16), rounded, exact)
+    for wrong in wrong_gradients(first_segment(torch.bfloat16), exact, rounded):
+        raise SystemExit(
+            f"The step is wrong: the gradient of {wrong.name} differs by {wrong.away:.1%} of its size."
+        )
     replayed = None
     if way == "replayed":
         (ids,) = segments(options, 1, device)
@@ -168,16 +161,6 @@ def torchs_own_attention() -> Iterator[None]:
         yield
     finally:
         relative_softmax.DEVICES = before
-
-
-def compare(found: dict[str, Tensor], rounded: dict[str, Tensor], exact: dict[str, Tensor]) -> None:
-    """Stops at a loss or gradient that is wrong."""
-    largest = max(float(value.norm()) for name, value in exact.items() if name != "loss")
-    for name, value in exact.items():
-        size = float(value.norm())
-        away, rounding = (float((other[name] - value).norm()) for other in (found, rounded))
-        if size >= COUNTS * largest and not away <= TIMES_ROUNDING * rounding + SHARE * size:
-            raise SystemExit(f"The step is wrong: {name} differs by {away / size:.1%} of its size.")
 
 
 def peers(

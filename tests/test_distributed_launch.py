@@ -79,8 +79,8 @@ def test_one_that_is_signalled_stops_all_and_one_that_is_lost_ends_all(folder, c
 
     train(folder, "--resume", output=run, processes=1, **STEPS)
     train(folder, output=alone, **STEPS)
-    # Two processes add in another order than one, and 70 steps of Adam enlarge that, on each kind of CPU
-    # in its own way (1.1e-5 seen). A step that were lost or made twice would change losses by a hundredth.
+    # Two processes add in another order than one, and 70 steps of Adam enlarge that, on each kind of
+    # CPU in its own way (1.1e-5 seen). A step lost or made twice would change losses by a hundredth.
     assert losses_of(run) == pytest.approx(losses_of(alone), abs=1e-4)
 
 

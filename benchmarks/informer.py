@@ -1,0 +1,189 @@
+"""Milliseconds of a training step of Informer and RSA-Informer: precision, compiling, replaying.
+
+    python benchmarks/informer.py --output results/informer
+
+A step is forward and backward of 32 windows with the published sizes and dropout, in cells of the
+forecasting experiment. Numbers are random: no kernel depends on them. Each way is measured only after
+its gradients were compared with those of the step as it was written, by the comparison that `holdover
+forecast train` makes:
+ float32, tf32, bf16   the step as it was written
+ ...-replayed          its kernels recorded once and replayed (a CUDA graph), as the command does
+ ...-compiled          with `--compile`
+"""
+
+import argparse
+import gc
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdover.models import Informer, InformerConfig
+from holdover.results import choose_device, provenance, write_record
+from holdover.series import ForecastBatch
+from holdover.train.compiled import gradients_of, untouched, wrong_gradients
+from holdover.train.replay import record
+
+CASES = (
+    "float32",
+    "tf32",
+    "tf32-replayed",
+    "bf16",
+    "bf16-replayed",
+    "bf16-compiled",
+    "bf16-compiled-replayed",
+)
+MODELS = ("informer", "rsa-informer")
+SEVEN, TWELVE = ({"enc_in": n, "dec_in": n, "c_out": n} for n in (7, 12))
+DEEP = {"e_layers": 3, "d_layers": 2}
+# By name of a cell of the experiment, in which they are the same.
+SIZES: dict[str, dict[str, Any]] = {
+    "ETTh1-24": {"seq_len": 48, "label_len": 48, "pred_len": 24, "factor": 3, **SEVEN},
+    "WTH-168": {"seq_len": 336, "label_len": 168, "pred_len": 168, **TWELVE, **DEEP},
+    "ETTm1-288": {"seq_len": 672, "label_len": 288, "pred_len": 288, **SEVEN},
+    "WTH-336": {"seq_len": 720, "label_len": 168, "pred_len": 336, **TWELVE, **DEEP},
+}
+WARM_UP = 5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
+    parser.add_argument("--cases", nargs="+", default=CASES, choices=CASES)
+    parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
+    parser.add_argument("--cells", nargs="+", default=tuple(SIZES), choices=SIZES)
+    parser.add_argument("--rows", type=int, default=32)
+    parser.add_argument("--repeats", type=int, default=30)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument(
+        "--report", action="store_true", help="print the table of --output and stop"
+    )
+    options = parser.parse_args()
+    if not options.report:
+        device = choose_device(options.device)
+        for cell in options.cells:
+            for model in options.models:
+                for case in options.cases:
+                    if device.type != "cuda" and ("replayed" in case or "tf32" in case):
+                        print(f"{case}: a GPU alone can do that; left out.")
+                        continue
+                    found = run(cell, model, case, options, device)
+                    write_record(options.output / f"{cell}-{model}-{case}.json", found)
+                    gc.collect()
+    print(report(options.output))
+
+
+def run(
+    cell: str, name: str, case: str, options: argparse.Namespace, device: torch.device
+) -> dict[str, Any]:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    precision, *ways = case.split("-")
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    config = InformerConfig(**SIZES[cell], rsa=name == "rsa-informer")
+    model: Any = Informer(config).to(device).train()
+    batch = random_numbers(config, options.rows).to(device)
+    given = batch.values, batch.marks, batch.future_marks
+
+    def loss(forecast: Callable[..., Tensor]) -> Tensor:
+        return (forecast(*given).float() - batch.future).square().mean()
+
+    with untouched(model):
+        exact = gradients_of(model, lambda: loss(model.forecast))
+    if precision == "bf16":
+        # Around the model's forward, as accelerate puts it in a training.
+        model.forward = torch.autocast(device.type, torch.bfloat16)(model.forward)
+    if "compiled" in ways:
+        with untouched(model):
+            written = gradients_of(model, lambda: loss(model.forecast))
+            model.compile_reading()
+            compiled = gradients_of(model, lambda: loss(model.forecast))
+        for wrong in wrong_gradients(compiled, exact, written):
+            raise SystemExit(f"The compiled step is wrong: {wrong}.")
+    # Compares gradients itself.
+    forecast = record(model, batch) if "replayed" in ways else model.forecast
+    found = measure(lambda: loss(forecast), model, options, device)
+    if "replayed" in ways:
+        # The memory of a recorded step is not counted as allocated.
+        found["peak_bytes"] = None
+    print(f"{cell:10} {name:12} {case:24} {1e3 * found['seconds_a_step']:8.2f} ms", flush=True)
+    return {
+        "benchmark": "informer",
+        "cell": cell,
+        "model": name,
+        "case": case,
+        "sizes": {**SIZES[cell], "rows": options.rows},
+        **found,
+        "provenance": provenance(device),
+    }
+
+
+def random_numbers(config: InformerConfig, rows: int) -> ForecastBatch:
+    past, steps = config.seq_len, config.seq_len + config.pred_len
+    values = torch.randn(rows, steps, config.enc_in)
+    marks = torch.rand(rows, steps, config.time_features) - 0.5
+    windows = np.arange(rows)
+    return ForecastBatch(
+        values=values[:, :past],
+        marks=marks[:, :past],
+        future=values[:, past:],
+        future_marks=marks[:, past:],
+        numbers=windows,
+        series=np.zeros_like(windows),
+        together=rows,
+    )
+
+
+def measure(
+    loss: Callable[[], Tensor], model: Any, options: argparse.Namespace, device: torch.device
+) -> dict[str, Any]:
+    cuda = device.type == "cuda"
+    seconds = []
+    for number in range(WARM_UP + options.repeats):
+        if number == WARM_UP and cuda:
+            torch.cuda.reset_peak_memory_stats()
+        started = time.perf_counter()
+        loss().backward()
+        model.zero_grad()
+        if cuda:
+            torch.cuda.synchronize()
+        if number >= WARM_UP:
+            seconds.append(time.perf_counter() - started)
+    return {
+        "seconds_a_step": statistics.median(seconds),
+        "seconds": seconds,
+        "peak_bytes": torch.cuda.max_memory_allocated() if cuda else None,
+    }
+
+
+def report(folder: Path) -> str:
+    """Milliseconds of a step, and how many times as fast as in TF32, as it was written."""
+    found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    by_cell: dict[tuple[str, str], dict[str, float]] = {}
+    for one in found:
+        by_cell.setdefault((one["cell"], one["model"]), {})[one["case"]] = one["seconds_a_step"]
+    cases = [case for case in CASES if any(case in row for row in by_cell.values())]
+    lines = ["| cell | model | " + " | ".join(cases) + " |", "|---|---|" + "---|" * len(cases)]
+    for (cell, model), row in by_cell.items():
+        base = row.get("tf32", row.get("float32"))
+        cells = [
+            f"{1e3 * row[case]:.1f} ms" + (f" ({base / row[case]:.2f} x)" if base else "")
+            if case in row
+            else ""
+            for case in cases
+        ]
+        lines.append(f"| {cell} | {model} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
