@@ -373,7 +373,7 @@ def claims(scale: str) -> list[Claim]:
             "a reproduction of Huang et al.: 5.07 bits, which is that entropy",
             [
                 Expectation(
-                    Value("below_unigram", one.name, form="{:.3f}"), "above", LEARNT, one.name
+                    Value("below_unigram", one.name, form="{:+.3f}"), "above", LEARNT, one.name
                 )
                 for one in found
             ],
@@ -411,11 +411,13 @@ def text_table(text: str, arms: Sequence[str]) -> Table:
                 learner.arm,
                 Value("bits", learner.name, form="{:.4f}"),
                 above_base(learner) if learner.arm in BASES else "",
-                Value("below_unigram", learner.name, form="{:.3f}"),
+                Value("below_unigram", learner.name, form="{:+.3f}"),
                 Value("parameters", learner.name, form="{:,.0f}"),
                 Value("steps", learner.name, form="{:,.0f}"),
                 Value("tokens_per_second", learner.name, form="{:,.0f}"),
-                Value("gate", learner.name, form="{:.3f}") if "rsa" in learner.arm else "",
+                Value("gate", learner.name, form="{:.3f}", share=True)
+                if "rsa" in learner.arm
+                else "",
                 Published(paper),
                 Published(reproduction),
             ]

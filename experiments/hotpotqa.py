@@ -184,8 +184,8 @@ def layout(scale: str) -> Layout:
                 [
                     [
                         arm,
-                        Value("f1", named(encoder, arm), form="{:.4f}"),
-                        Value("em", named(encoder, arm), form="{:.4f}"),
+                        Value("f1", named(encoder, arm), form="{:.4f}", share=True),
+                        Value("em", named(encoder, arm), form="{:.4f}", share=True),
                         "" if arm == PLAIN else above(encoder, arm, "f1"),
                         *(
                             "" if arm == PLAIN else Value(way, named(encoder, arm), form="{:+.4f}")

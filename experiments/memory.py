@@ -269,7 +269,7 @@ def layout(scale: str) -> Layout:
 
 
 def right(task: str, arm: str, metric: str) -> Value:
-    return Value(metric, f"{task}: {arm}", form="{:.3f}")
+    return Value(metric, f"{task}: {arm}", form="{:.3f}", share=True)
 
 
 EXPERIMENT = Experiment(

@@ -209,7 +209,11 @@ def layout(scale: str) -> Layout:
             Claim(
                 "That is so for at least 60 % of contexts.",
                 "section 5.3.1",
-                [Expectation(Value("nearer_than_plain", STATE), "above", 0.6, said="share")],
+                [
+                    Expectation(
+                        Value("nearer_than_plain", STATE, share=True), "above", 0.6, said="share"
+                    )
+                ],
             ),
             Claim(
                 "Pronouns reflect the characters of the window before.",
@@ -237,7 +241,9 @@ def layout(scale: str) -> Layout:
                     [
                         arm,
                         Value("divergence", arm, form="{:.4f}"),
-                        "" if arm == PLAIN else Value("nearer_than_plain", arm, form="{:.3f}"),
+                        ""
+                        if arm == PLAIN
+                        else Value("nearer_than_plain", arm, form="{:.3f}", share=True),
                         Published({PLAIN: "0.5951", STATE: "0.5331"}.get(arm, "")),
                     ]
                     for arm in ARMS
@@ -248,7 +254,10 @@ def layout(scale: str) -> Layout:
             Table(
                 "What crosses the end of a window",
                 ("continued by", *(name.replace("_", " ") for name in RATES)),
-                [[arm, *(Value(name, arm, form="{:.3f}") for name in RATES)] for arm in ARMS],
+                [
+                    [arm, *(Value(name, arm, form="{:.3f}", share=True) for name in RATES)]
+                    for arm in ARMS
+                ],
                 "Shares of the contexts in which it can be told, by the surface of the text alone.",
             ),
         ],

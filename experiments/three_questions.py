@@ -363,12 +363,14 @@ def layout(scale: str) -> Layout:
                 "slower.",
                 "question 3: cost, the plan's own budget",
                 [
-                    Expectation(Value(f"{metric}: {arm}", COST), side, bound, f"{arm}, {said}")
+                    Expectation(
+                        Value(f"{metric}: {arm}", COST, form=form), side, bound, f"{arm}, {said}"
+                    )
                     for arm, _ in own
-                    for metric, side, bound, said in (
-                        ("training_time_ratio", "below", MOST_TIME, "training time"),
-                        ("reading_speed_ratio", "above", LEAST_SPEED, "reading speed"),
-                        ("training_memory_above", "below", MOST_MEMORY, "memory"),
+                    for metric, form, side, bound, said in (
+                        ("training_time_ratio", "{:.2f}", "below", MOST_TIME, "training time"),
+                        ("reading_speed_ratio", "{:.2f}", "above", LEAST_SPEED, "reading speed"),
+                        ("training_memory_above", "{:+.3g}", "below", MOST_MEMORY, "memory"),
                     )
                 ],
             ),
@@ -440,7 +442,10 @@ def next_token(text: str) -> Table:
         f"The next byte as a class, on {text}",
         ("model", *metrics.values()),
         [
-            [arm, *(Value(metric, f"{text}: {arm}", form="{:.4f}") for metric in metrics)]
+            [
+                arm,
+                *(Value(metric, f"{text}: {arm}", form="{:.4f}", share=True) for metric in metrics),
+            ]
             for arm in ARMS
         ],
         "Precision, recall, F1 and AUC are means over the bytes that occur.",

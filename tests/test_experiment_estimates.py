@@ -24,11 +24,22 @@ def units(sums, counts=(10, 10, 10)):
 
 
 def test_of_several_seeds_students_t():
-    found = estimate(Value("m", "a"), records(a=[1.0, 2.0, 4.0]))
+    found = estimate(Value("m", "a", form="{:+.2f}"), records(a=[1.0, 2.0, 4.0]))
     half = 4.302652729749464 * np.std([1, 2, 4], ddof=1) / math.sqrt(3)
     assert found.value == pytest.approx(7 / 3)
     assert found.low == pytest.approx(7 / 3 - half) and found.high == pytest.approx(7 / 3 + half)
     assert found.over == "3 seeds" and found.sources == ("a-seed0", "a-seed1", "a-seed2")
+
+
+def test_intervals_hold_nothing_that_cannot_be():
+    seeds = records(a=[0.7, 0.9, 1.0], b=[0.2, 0.5, 0.9], spread=[0.1, 0.9, 0.9])
+    found = estimate(Value("m", "a", share=True), seeds)
+    assert 0 < found.low < 0.7 and found.high == 1
+    assert estimate(Value("m", "a"), seeds).high > 1
+    assert estimate(Value("m", "spread"), seeds).low == 0
+    # Differences go both ways, and so does what is shown with a sign.
+    assert estimate(Value("m", "b", "a"), seeds).low < -0.5
+    assert estimate(Value("m", "spread", form="{:+.1f}"), seeds).low < 0
 
 
 def test_differences_of_seeds_are_paired():

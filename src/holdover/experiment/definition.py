@@ -49,8 +49,11 @@ class Value:
     arm: str
     minus: str | None = None
     form: str = "{:.2f}"
+    """With a sign, as "{:+.2f}", where it may lie below zero; without, its interval does not."""
     minus_metric: str | None = None
     """Of the other arm, where it has another name there."""
+    share: bool = False
+    """Of a whole: its interval does not go beyond 1."""
 
 
 @dataclass(frozen=True)

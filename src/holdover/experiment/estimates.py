@@ -1,7 +1,7 @@
 """What records say of a value: a mean over seeds and its interval, or one run and its own.
 
-* Several seeds: the mean, with Student's t over seeds. That says what another seed would change, on the
-  same text.
+* Several seeds: the mean, with Student's t over seeds, cut where the measure ends (shares at 1).
+  That says what another seed would change, on the same text.
 * One seed: the interval of the run itself, over units of the text. That says what another text of the
   kind would change, with the same weights.
 * Differences are paired: by seed, or with one seed unit by unit.
@@ -9,7 +9,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,8 @@ def _of_arm(value: Value, records: Sequence[Mapping[str, Any]]) -> Estimate:
     measures = [record["measures"][value.metric] for record in records]
     names = tuple(record["run"] for record in records)
     if len(measures) > 1:
-        return _over_seeds([value_of(measure) for measure in measures], names)
+        found = _over_seeds([value_of(measure) for measure in measures], names)
+        return _cut(found, None if "+" in value.form else 0.0, 1.0 if value.share else None)
     (measure,) = measures
     if not isinstance(measure, Mapping):
         return Estimate(float(measure), None, None, "one run", names)
@@ -96,6 +97,14 @@ def _over_seeds(values: Sequence[float], names: tuple[str, ...]) -> Estimate:
     mean, count = float(np.mean(values)), len(values)
     half = float(t.ppf(0.975, count - 1) * np.std(values, ddof=1) / math.sqrt(count))
     return Estimate(mean, mean - half, mean + half, f"{count} seeds", names)
+
+
+def _cut(found: Estimate, least: float | None, most: float | None) -> Estimate:
+    """What a measure cannot be need not be covered."""
+    assert found.low is not None and found.high is not None
+    low = found.low if least is None else max(found.low, least)
+    high = found.high if most is None else min(found.high, most)
+    return replace(found, low=low, high=high)
 
 
 def outcome(expectation: Expectation, records: Records) -> str:
