@@ -8,7 +8,15 @@ Every arm differs from the published one in what its name says, and from the pla
 from collections.abc import Sequence
 from typing import Any
 
-from language import SCALES, common, measures_of, middle_rate, text_of, train
+from language import (
+    SCALES,
+    common,
+    measures_of,
+    middle_rate,
+    text_of,
+    threats_of_texts,
+    train,
+)
 
 from holdover.experiment import (
     Claim,
@@ -133,6 +141,7 @@ def layout(scale: str) -> Layout:
             internal=[
                 "All arms have the same learning rates: the middle ones of the scale's list."
             ],
+            external=threats_of_texts(scale),
             construct=["An arm with more embeddings also has more weights: see the last column."],
         ),
     )

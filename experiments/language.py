@@ -39,6 +39,13 @@ PUBLISHED_OVERLAPS = (0, 5, 10, 30, 50)
 PLAIN_OVERLAPS = (*PUBLISHED_OVERLAPS, 75, 100, 150, 200)
 PUBLISHED_WINDOWS = (200, 300, 400, 500, 600)
 ON_A_GPU = {"bf16": True, "compile": True}
+
+
+def books(tokens: int) -> Text:
+    """Of every test book the first tokens alone: 22 of them, read one after the other, take long."""
+    return Text("pg19", "pg19", limits={"document_tokens": tokens})
+
+
 WIKITEXT_2 = Text("wikitext-2", "wikitext-2", "perplexity_per_word_and_line")
 
 SCALES = {
@@ -69,7 +76,7 @@ SCALES = {
     ),
     "small": Scale(
         model={"model": "books-plain"},
-        texts={"books": Text("pg19", "pg19"), "wikitext": WIKITEXT_2},
+        texts={"books": books(40_000), "wikitext": WIKITEXT_2},
         window=300,
         positions=512,
         train=COMMON
@@ -85,7 +92,7 @@ SCALES = {
     ),
     "real": Scale(
         model={"model": "smollm2"},
-        texts={"books": Text("pg19", "pg19"), "wikitext": WIKITEXT_2},
+        texts={"books": books(30_000), "wikitext": WIKITEXT_2},
         window=300,
         positions=2048,
         train=COMMON
@@ -122,7 +129,22 @@ ADDED_TIMES = 10
 def common(scale: str) -> dict[str, Any]:
     """Settings that every run of a scale has."""
     chosen = SCALES[scale]
-    return {"scale": scale, "model": chosen.model, "train": chosen.train, "read": chosen.read}
+    settings = {"scale": scale, "model": chosen.model, "train": chosen.train, "read": chosen.read}
+    return settings | {"limits": {name: text.limits for name, text in chosen.texts.items()}}
+
+
+def threats_of_texts(scale: str) -> list[str]:
+    """How far what is read stands for the papers' texts."""
+    if scale == "paper":
+        return []
+    said = [
+        "The books are Gutenberg editions of PG-19's ids, and WikiText is WikiText-2 where the "
+        "training split of WikiText-103 is not to be had: the numbers are not the papers'."
+    ]
+    for name, text in SCALES[scale].texts.items():
+        if tokens := text.limits.get("document_tokens"):
+            said.append(f"Of {name} the first {tokens:,} tokens of each test document are scored.")
+    return said
 
 
 def text_of(work: Work) -> Text:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from language import SCALES, common, found, read, text_of, train
+from language import SCALES, common, found, read, text_of, threats_of_texts, train
 
 from holdover.attach import RUN, open_model, read_run, remove_recurrence
 from holdover.data.encoders import open_encoder
@@ -125,7 +125,8 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
 
 def tokens_behind_cache(scale: str, text: str) -> int:
     """Tokens of a document that are read behind a cache."""
-    return SCALES[scale].texts[text].limits.get("document_tokens", READ_WITH_CACHE)
+    limit = SCALES[scale].texts[text].limits.get("document_tokens", READ_WITH_CACHE)
+    return min(limit, READ_WITH_CACHE)
 
 
 def arms(scale: str) -> list[tuple[str, int, int, tuple[int, ...]]]:
@@ -277,12 +278,7 @@ def layout(scale: str) -> Layout:
                 "Perplexity a word divides by the words of the text as the tokenizer was given it; "
                 "FLOPs are the formula of the paper, which counts the state as nothing."
             ],
-            external=[
-                "The books are Gutenberg editions of PG-19's ids, and WikiText is WikiText-2 where the "
-                "training split of WikiText-103 is not to be had: the numbers are not the papers'."
-            ]
-            if scale != "paper"
-            else [],
+            external=threats_of_texts(scale),
         ),
     )
 

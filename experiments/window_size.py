@@ -8,7 +8,15 @@ One plain and one recurrent model for each window, without overlap, on the books
 from collections.abc import Sequence
 from typing import Any
 
-from language import SCALES, common, measures_of, middle_rate, text_of, train
+from language import (
+    SCALES,
+    common,
+    measures_of,
+    middle_rate,
+    text_of,
+    threats_of_texts,
+    train,
+)
 
 from holdover.experiment import (
     Claim,
@@ -95,6 +103,7 @@ def layout(scale: str) -> Layout:
         ],
         threats=Threats(
             internal=["All arms have the middle learning rate of the scale's list."],
+            external=threats_of_texts(scale),
             construct=[
                 "Peak memory is that of as many texts side by side as were read: it compares arms of "
                 "the same number of rows, and is no model's least."
