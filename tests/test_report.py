@@ -1,6 +1,7 @@
 """A report: every number out of a record, on a page that can be read anywhere."""
 
 import html
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,6 +14,8 @@ from holdover import cli
 from holdover.experiment import RunOptions, Value, estimate, read_records, run_experiment
 from holdover.report import ReportOptions, report
 from holdover.report.cells import shown
+
+COUNTS = {"words": 1_500_000, "bytes": 8_000_000}
 
 
 @pytest.fixture
@@ -72,6 +75,7 @@ def test_every_number_is_what_its_records_say(results):
             told.get("data-minus"),
             told["data-form"],
             told.get("data-minus-metric"),
+            "data-share" in told,
         )
         found = estimate(value, records)
         assert "".join(text).split() == " ".join(shown(value, found)).split()
@@ -107,6 +111,25 @@ def test_it_says_what_the_records_show(results):
     assert "a text abcabcabcabc" in said
 
 
+def test_first_it_says_what_was_measured(results):
+    """On what, how much of it, with how many seeds, and where: of the records alone."""
+    record = results / "nothing" / "smoke" / "plain-seed0.json"
+    made = json.loads(record.read_text())
+    made["data"] = [
+        {"source": "books", "split": "train"},
+        {"source": "books", "split": "test", "documents_read": 22, "counts": COUNTS},
+        {"source": "power", "split": "test", "windows": 2857},
+    ]
+    record.write_text(json.dumps(made))
+    said = page_of(results).with_suffix(".md").read_text()
+    (line,) = (line for line in said.splitlines() if line.startswith("| Nothing"))
+    _, _, runs, scored, computed, _ = line.split("|")
+    assert runs.strip() == "9 runs: 3 arms, 3 seeds"
+    amount = "books (test): 22 documents, 1.5 million words, 8 million bytes"
+    assert scored.strip() == f"{amount}; power (test): 2,857 windows; a text (test)"
+    assert "CPU" in computed and computed.strip().endswith(" s)")
+
+
 def test_smoke_is_left_out_unless_asked_for(results, tmp_path, capsys):
     words = ["report", "--results", str(results), "--output", str(tmp_path / "page.html")]
     assert cli.main(words) == 2
@@ -127,6 +150,9 @@ def chromium():
 def test_a_browser_shows_it(width, scheme, results, chromium):
     chromium.open(page_of(results), width, 900, scheme)
     assert chromium.value("document.documentElement.scrollWidth") <= width
+    # Sentences are not cut off, however narrow the page is.
+    table = "document.querySelector('table.words')"
+    assert chromium.value(f"{table}.scrollWidth <= {table}.parentElement.clientWidth")
     assert chromium.value("document.querySelectorAll('figure svg').length") >= 2
     # Dashes and markers tell series apart where colours do not.
     assert (

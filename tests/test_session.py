@@ -127,7 +127,8 @@ def test_a_new_process_writes_what_the_old_one_would_have(tmp_path):
         assert (here.unfinished, here.sampling) == (there.unfinished, there.sampling)
         if here.state is not None:
             for name, tensor in here.state.tensors.items():
-                torch.testing.assert_close(there.state.tensors[name], tensor)
+                # Some models do parts of a layer in float32.
+                torch.testing.assert_close(there.state.tensors[name], tensor, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("options", CARRIES.values(), ids=CARRIES.keys())

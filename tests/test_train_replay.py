@@ -90,7 +90,8 @@ def test_a_replayed_run_is_the_run(model, documents, bf16, replays, tmp_path):
     again = train(tmp_path, replay=True, output=tmp_path / "replayed", **settings)
     # Every record was tried once before; without ends, the step that has no past goes as it was written.
     assert len(replays) == (9 + 1 if documents == 1 else 10 + 2)
-    assert losses_of(again) == pytest.approx(losses_of(as_written), rel=1e-3 if bf16 else 1e-5)
+    # Masks that hide nothing add in another order, and Adam enlarges that from step to step.
+    assert losses_of(again) == pytest.approx(losses_of(as_written), rel=1e-3 if bf16 else 1e-4)
 
 
 def test_dropout_is_that_of_the_run(replays, tmp_path):
@@ -106,7 +107,7 @@ def test_a_step_that_is_shorter_goes_as_it_was_written(replays, tmp_path):
     as_written = train(tmp_path, **settings)
     again = train(tmp_path, replay=True, output=tmp_path / "replayed", **settings)
     losses = losses_of(as_written)
-    assert losses_of(again) == pytest.approx(losses, rel=1e-5)
+    assert losses_of(again) == pytest.approx(losses, rel=1e-4)
     assert 0 < len(replays) - 1 < len(losses)
 
 

@@ -25,6 +25,8 @@ from ..train.begin import begun
 from ..train.log import LOG, read_log
 from .records import read_json
 
+# Of what a text or a table of series says of itself.
+KEPT = ("source", "split", "sha256", "content_sha256", "documents_read", "counts", "windows")
 # In the folder of a training that came to its end: what it needed.
 FINISHED = "finished.json"
 
@@ -111,12 +113,10 @@ class Work:
     def read(self, about: Mapping[str, Any]) -> None:
         """Note a text or a table of series that was read."""
         if "source" not in about:
-            about = {**about, "source": about["data"], "split": about["part"]}
-        kept = {
-            key: about[key]
-            for key in ("source", "split", "sha256", "content_sha256", "documents_read", "counts")
-            if key in about
-        }
+            part = about["part"]
+            windows = about.get("windows", {}).get(part)
+            about = {**about, "source": about["data"], "split": part, "windows": windows}
+        kept = {key: about[key] for key in KEPT if about.get(key) is not None}
         if kept not in self.texts:
             self.texts.append(kept)
 

@@ -78,7 +78,8 @@ def scaled(value: float) -> str:
 def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min"
+    minutes = seconds / 60
+    return f"{minutes:.1f} min" if minutes < 90 else f"{minutes / 60:.1f} hours"
 
 
 def percent(nats: float) -> str:

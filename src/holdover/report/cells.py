@@ -53,6 +53,8 @@ def measured(value: Value, section: Section) -> str:
     if value.minus is not None:
         minus = f' data-minus="{escaped(value.minus)}"'
         minus += f' data-minus-metric="{escaped(value.minus_metric or value.metric)}"'
+    if value.share:
+        minus += ' data-share="yes"'
     told = f"{found.over}; {', '.join(found.sources)}"
     return (
         f'<span class="measured" data-section="{escaped(section.anchor)}" '

@@ -4,11 +4,19 @@ from collections.abc import Iterable, Sequence
 
 from .cells import as_text
 from .gather import Section, tally
+from .overview import HEADS, glance
 from .threats import threats
 
 
 def as_markdown(sections: Sequence[Section]) -> str:
-    return "\n\n".join(part for section in sections for part in _section(section)) + "\n"
+    parts = [*_overview(sections), *(part for section in sections for part in _section(section))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _overview(sections: Sequence[Section]) -> Iterable[str]:
+    yield "## What was measured"
+    rows = [[f"{one.about['title']} ({one.scale})", *glance(one)] for one in sections]
+    yield "\n".join([_line(HEADS), "|---" * len(HEADS) + "|", *map(_line, rows)])
 
 
 def _section(section: Section) -> Iterable[str]:

@@ -7,6 +7,7 @@ from ..page.wording import duration, escaped, size
 from .cells import as_html, measured
 from .charts import draw
 from .gather import Section, tally
+from .overview import HEADS, glance
 from .threats import arms, threats
 
 KINDS = {
@@ -25,18 +26,30 @@ QUESTION = (
 def head(sections: Sequence[Section]) -> str:
     runs = sum(len(section.records.found) for section in sections)
     seconds = sum(r["seconds"] for section in sections for r in section.records.found.values())
-    links = "".join(
-        f'<a href="#{section.anchor}">{escaped(section.about["title"])} ({section.scale})</a>'
-        for section in sections
-    )
     return f"""<header>
 <p class="eyebrow">holdover report</p>
 <h1>{QUESTION}</h1>
 <p class="lead">{runs} runs, {duration(seconds)} of computing. Every number below is looked up in their
 records; point at one to see which.</p>
+{_overview(sections)}
 {_claims(sections)}
-<nav aria-label="Experiments">{links}</nav>
 </header>"""
+
+
+def _overview(sections: Sequence[Section]) -> str:
+    top = "".join(f'<th scope="col">{name}</th>' for name in HEADS)
+    lines = "".join(
+        f'<tr><th scope="row"><a href="#{section.anchor}">{escaped(section.about["title"])}</a> '
+        f"<small>({section.scale})</small></th>"
+        + "".join(f'<td class="note claim">{escaped(said)}</td>' for said in glance(section))
+        + "</tr>"
+        for section in sections
+    )
+    return (
+        '<h2>What was measured</h2><div class="scroll" tabindex="0" role="region" '
+        'aria-label="What was measured"><table class="words"><thead><tr>'
+        f"{top}</tr></thead><tbody>{lines}</tbody></table></div>"
+    )
 
 
 def _claims(sections: Sequence[Section]) -> str:
@@ -44,7 +57,7 @@ def _claims(sections: Sequence[Section]) -> str:
         f'<tr><th scope="row"><span class="said {KINDS[verdict]}">{verdict}</span><br>'
         f"<small>{tally(outcomes)}</small></th>"
         f'<td class="note claim">{escaped(claim.text)}</td>'
-        f'<td class="note"><a href="#{section.anchor}">{escaped(section.about["title"])}, '
+        f'<td class="note claim"><a href="#{section.anchor}">{escaped(section.about["title"])}, '
         f"{section.scale}</a></td></tr>"
         for section in sections
         for claim, verdict, outcomes in zip(

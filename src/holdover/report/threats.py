@@ -38,7 +38,9 @@ def _internal(section: Section) -> Iterator[str]:
 
 
 def _external(section: Section) -> Iterator[str]:
-    texts = {_named(text) for record in section.records.found.values() for text in record["data"]}
+    texts = {
+        named_text(text) for record in section.records.found.values() for text in record["data"]
+    }
     if texts:
         yield f"Measured on {', '.join(sorted(texts))}, and nowhere else."
     yield (
@@ -85,6 +87,6 @@ def shown_arms(section: Section) -> list[str]:
     return list(dict.fromkeys(cell.arm for cell in cells if isinstance(cell, Value)))
 
 
-def _named(text: Mapping[str, Any]) -> str:
+def named_text(text: Mapping[str, Any]) -> str:
     split = text.get("split")
     return f"{text['source']} ({split})" if split else str(text["source"])

@@ -1,0 +1,67 @@
+"""What was measured, at a glance: of every experiment its runs, what they were scored on, and where."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ..page.wording import count, duration, scaled
+from .gather import Section
+from .threats import arms, named_text, shown_arms
+
+HEADS = ("experiment", "runs", "scored on", "computed on")
+# So many texts are named, others counted.
+LISTED = 6
+
+
+class Glance(NamedTuple):
+    runs: str
+    scored: str
+    computed: str
+
+
+def glance(section: Section) -> Glance:
+    records = section.records.found.values()
+    devices = sorted({record["provenance"]["device"] for record in records})
+    seconds = sum(record["seconds"] for record in records)
+    return Glance(
+        runs=f"{count(len(records), 'run')}: {count(len(arms(section)), 'arm')}, {_seeds(section)}",
+        scored=_texts(section),
+        computed=f"{'; '.join(devices)} ({duration(seconds)})",
+    )
+
+
+def _seeds(section: Section) -> str:
+    shown = shown_arms(section)
+    counts = [len(section.records.of(arm)) for arm in arms(section) if arm in shown]
+    fewest, most = (min(counts), max(counts)) if counts else (1, 1)
+    return count(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
+
+
+def _texts(section: Section) -> str:
+    """What is not only learnt from, with how much of it there is."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for record in section.records.found.values():
+        for text in record["data"]:
+            if text.get("split") != "train":
+                found.setdefault(named_text(text), []).append(text)
+    told = [
+        f"{name}: {sizes}" if (sizes := ", ".join(_sizes(texts))) else name
+        for name, texts in list(found.items())[:LISTED]
+    ]
+    more = [f"and {len(found) - LISTED} more"] if len(found) > LISTED else []
+    return "; ".join(told + more)
+
+
+def _sizes(texts: list[Mapping[str, Any]]) -> Iterator[str]:
+    """Documents, words and bytes of texts; windows of series."""
+    documents = max(text.get("documents_read", 1) for text in texts)
+    if documents > 1:
+        yield count(documents, "document")
+    counts = [text["counts"] for text in texts if "counts" in text]
+    for unit, numbers in (
+        ("words", [one["words"] for one in counts]),
+        ("bytes", [one["bytes"] for one in counts]),
+        ("windows", [text["windows"] for text in texts if "windows" in text]),
+    ):
+        if any(numbers):
+            ends = dict.fromkeys(scaled(number) for number in (min(numbers), max(numbers)))
+            yield f"{' to '.join(ends)} {unit}"
