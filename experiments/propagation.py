@@ -28,6 +28,7 @@ from holdover.experiment import (
     Layout,
     Published,
     Run,
+    Samples,
     Table,
     Threats,
     Value,
@@ -260,6 +261,16 @@ def layout(scale: str) -> Layout:
                 ],
                 "Shares of the contexts in which it can be told, by the surface of the text alone.",
             ),
+        ],
+        samples=[
+            Samples(
+                "How they go on",
+                ARMS,
+                given="context",
+                made="continuation",
+                note="The end of a window, and the most probable continuation in the next one, of "
+                "which only the first token is given. They are the first that were drawn, not chosen.",
+            )
         ],
         threats=Threats(
             construct=[

@@ -5,7 +5,8 @@ import textwrap
 FILE = """
     import json
     from holdover.experiment import (
-        Claim, Expectation, Experiment, Figure, Layout, Published, Run, Series, Table, Threats, Value,
+        Claim, Expectation, Experiment, Figure, Layout, Published, Run, Samples, Series, Table, Threats,
+        Value,
     )
 
     PLAIN, STATE = {PLAIN}, {STATE}
@@ -23,6 +24,10 @@ FILE = """
             "loss": {{"value": nats, "over": "3 documents", "sums": sums, "counts": [10, 10, 10]}},
             "flops": 100 + work.settings["nats"],
             "curves": {{"by position": [[1, nats], [2, nats - 0.5]]}},
+            "notes": [
+                {{"asked": f"{{number}} <times> of {{work.seed}}", "said": f"it * is\\n{{nats:.2f}}"}}
+                for number in (1, 2)
+            ],
         }}
 
     def chosen(work):
@@ -54,6 +59,7 @@ FILE = """
                 ]),
                 Figure("Curves", "position", "loss", [Series("plain", curve=("plain", "by position"))]),
             ],
+            samples=[Samples("What they say", BOTH, given="asked", made="said", note="Unasked.")],
             threats=Threats(construct=["A loss is not a use."]),
         )
 

@@ -130,6 +130,24 @@ def test_first_it_says_what_was_measured(results):
     assert "CPU" in computed and computed.strip().endswith(" s)")
 
 
+def test_samples_are_the_notes_of_the_first_seeds(results):
+    page = page_of(results)
+    said, beside = page.read_text(), page.with_suffix(".md").read_text()
+    for number in (1, 2):
+        assert f"{number} &lt;times&gt; of 0" in said
+        assert f"> {number} \\<times\\> of 0\n>\n> * **plain**: it \\* is 3.00\n" in beside
+    assert "<dt>with state</dt><dd>it * is\n2.90</dd>" in said and "of 1" not in beside
+    (results / "nothing" / "smoke" / "with-state-seed0.json").unlink()
+    page = page_of(results)
+    # The next seed's were asked something else.
+    assert "**plain**: it" in page.with_suffix(".md").read_text()
+    assert "<dt>with state</dt>" not in page.read_text()
+    for path in (results / "nothing" / "smoke").glob("[pw]*.json"):
+        path.unlink()
+    page = page_of(results)
+    assert "What they say" not in page.read_text() + page.with_suffix(".md").read_text()
+
+
 def test_smoke_is_left_out_unless_asked_for(results, tmp_path, capsys):
     words = ["report", "--results", str(results), "--output", str(tmp_path / "page.html")]
     assert cli.main(words) == 2

@@ -96,6 +96,19 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Samples:
+    """Notes of several arms side by side: what all of them were given, and what each made of it."""
+
+    title: str
+    arms: Sequence[str]
+    given: str
+    """The name of the first in a note, which is a mapping of texts."""
+    made: str
+    note: str
+    """What the reader sees there."""
+
+
+@dataclass(frozen=True)
 class Expectation:
     """That a value lies on a side of a bound: decided where its whole interval does."""
 
@@ -129,6 +142,7 @@ class Layout:
     claims: Sequence[Claim] = ()
     tables: Sequence[Table] = ()
     figures: Sequence[Figure] = ()
+    samples: Sequence[Samples] = ()
     threats: Threats = field(default_factory=Threats)
 
 

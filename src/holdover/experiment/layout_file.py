@@ -11,6 +11,7 @@ from .definition import (
     Figure,
     Layout,
     Published,
+    Samples,
     Series,
     Table,
     Threats,
@@ -32,6 +33,7 @@ def to_json(name: str, scale: str, experiment: Experiment) -> dict[str, Any]:
         "claims": [asdict(claim) for claim in layout.claims],
         "tables": [asdict(table) for table in layout.tables],
         "figures": [asdict(figure) for figure in layout.figures],
+        "samples": [asdict(samples) for samples in layout.samples],
         "threats": asdict(layout.threats),
     }
 
@@ -54,6 +56,7 @@ def from_json(found: dict[str, Any]) -> Layout:
             Figure(**{**figure, "series": [_series(series) for series in figure["series"]]})
             for figure in found["figures"]
         ],
+        samples=[Samples(**samples) for samples in found["samples"]],
         threats=Threats(**found["threats"]),
     )
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from . import samples
 from .cells import as_text
 from .gather import Section, tally
 from .overview import HEADS, glance
@@ -38,6 +39,8 @@ def _section(section: Section) -> Iterable[str]:
         )
         if table.note:
             yield table.note
+    for one in section.layout.samples:
+        yield from samples.as_markdown(one, section)
     found = threats(section)
     yield "\n".join(f"* {kind} validity: {' '.join(said)}" for kind, said in found.items() if said)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from ..experiment.definition import Table
 from ..page.wording import duration, escaped, size
+from . import samples
 from .cells import as_html, measured
 from .charts import draw
 from .gather import Section, tally
@@ -83,6 +84,7 @@ def body(section: Section) -> str:
         *_verdicts(section),
         *(_table(table, section) for table in section.layout.tables),
         f'<div class="figures">{figures}</div>' if figures else "",
+        *(samples.as_html(one, section) for one in section.layout.samples),
         _cost(section),
         _threats(section),
         _provenance(section),
