@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+# What is compiled when it is first imported is kept, so that not all that is installed need be compiled.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test slurm-test check bench clean
 
@@ -12,7 +14,8 @@ setup: $(STAMP) ## make .venv with the tested versions
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -c 'import holdover.cli'
 	touch $(STAMP)
 
 demo: setup ## two pretrained twins read a novel, one with a memory
