@@ -4,12 +4,14 @@ import json
 import os
 import re
 import subprocess
+import sys
 
 import pytest
 
 from experiments import experiment_file
 from holdover import cli
 from holdover.experiment import RunOptions, read_records, run_experiment
+from holdover.experiment.opening import open_experiment
 
 
 def options(tmp_path, **given):
@@ -81,6 +83,18 @@ def _folders(tmp_path, name):
         own = tmp_path / "runs" / "nothing" / "smoke" / path.name
         own.mkdir(parents=True)
         yield own
+
+
+def test_a_file_is_read_as_it_stands(tmp_path, monkeypatch):
+    """Also where it was changed within a second, to as many characters."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    nats = []
+    for state in (2.9, 2.8):
+        path = experiment_file(tmp_path, state=state)
+        os.utime(path, (10**9, 10**9))
+        _, experiment = open_experiment(path)
+        nats.append(experiment.runs("smoke", (0,))[1].settings["nats"])
+    assert nats == [2.9, 2.8]
 
 
 def test_side_by_side_is_the_same(tmp_path):

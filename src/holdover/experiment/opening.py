@@ -1,10 +1,18 @@
 """An experiment file: Python that defines EXPERIMENT."""
 
-import importlib.util
 import sys
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import CodeType, ModuleType
 
 from .definition import SCALES, Experiment
+
+
+class _AsItStands(SourceFileLoader):
+    """Python keeps compiled files, and tells a changed one by its size and the second of its change."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def open_experiment(path: Path) -> tuple[str, Experiment]:
@@ -13,15 +21,16 @@ def open_experiment(path: Path) -> tuple[str, Experiment]:
         near = sorted(str(found) for found in path.parent.glob("*.py"))
         hint = f"there is {', '.join(near)}" if near else "give the path of a Python file"
         raise FileNotFoundError(f"There is no experiment at {path}: {hint}.")
-    spec = importlib.util.spec_from_file_location(f"experiment_{path.stem}", path)
-    if spec is None or spec.loader is None:
+    if path.suffix != ".py":
         raise ValueError(f"{path} is not Python: an experiment's file ends with .py.")
-    module = importlib.util.module_from_spec(spec)
+    loader = _AsItStands(f"experiment_{path.stem}", str(path))
+    module = ModuleType(loader.name)
+    module.__file__ = str(path)
     # Dataclasses look their module up; files beside it can be imported as if it were run.
-    sys.modules[spec.name] = module
+    sys.modules[loader.name] = module
     sys.path.insert(0, str(path.parent.resolve()))
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     # Whatever is wrong in a file of somebody's own.
     except Exception as error:
         raise ValueError(
