@@ -25,7 +25,8 @@ max_steps: 200
 TWINS = {
     "pooled": ["recurrence.pooling=last"],
     "tokens": ["recurrence=tokens", "recurrence.map_hidden="],
-    "none": ["recurrence=none"],
+    # It guesses after a few steps as after many.
+    "none": ["recurrence=none", "max_steps=60"],
 }
 
 
