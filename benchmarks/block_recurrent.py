@@ -16,13 +16,13 @@ import argparse
 import gc
 import json
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from stopwatch import parser_of, timed
 from torch import Tensor
 
 import holdover
@@ -41,21 +41,12 @@ Step = Callable[[Tensor, Any], Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
-    parser.add_argument("--cases", nargs="+", default=CASES, choices=CASES)
+    parser = parser_of(__doc__, CASES, repeats=9)
     parser.add_argument("--rows", type=int, default=16)
     parser.add_argument("--block", type=int, default=512)
     parser.add_argument("--blocks", type=int, default=4, help="of a segment")
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument(
-        "--report", action="store_true", help="print the table of --output and stop"
-    )
     options = parser.parse_args()
     if not options.report:
         device = choose_device(options.device)
@@ -205,26 +196,17 @@ def measure(
     step: Step, model: torch.nn.Module, options: argparse.Namespace, device: torch.device
 ) -> dict[str, Any]:
     model.train()
-    cuda = device.type == "cuda"
-    seconds, carried = [], None
-    for number, ids in enumerate(segments(options, options.repeats + WARM_UP, device)):
-        if number == WARM_UP and cuda:
-            torch.cuda.reset_peak_memory_stats()
-        started = time.perf_counter()
-        carried = step(ids, carried)
+    ids = segments(options, options.repeats + WARM_UP, device)
+    carried = None
+
+    def one(number: int) -> None:
+        nonlocal carried
+        carried = step(ids[number], carried)
         model.zero_grad()
-        if cuda:
-            torch.cuda.synchronize()
-        if number >= WARM_UP:
-            seconds.append(time.perf_counter() - started)
-    return {
-        "tokens_per_second": options.rows
-        * options.block
-        * options.blocks
-        / statistics.median(seconds),
-        "seconds": seconds,
-        "peak_bytes": torch.cuda.max_memory_allocated() if cuda else None,
-    }
+
+    found = timed(one, WARM_UP, options.repeats, device)
+    tokens = options.rows * options.block * options.blocks
+    return {"tokens_per_second": tokens / statistics.median(found["seconds"]), **found}
 
 
 def report(folder: Path) -> str:

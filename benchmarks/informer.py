@@ -15,13 +15,13 @@ import argparse
 import gc
 import json
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from stopwatch import parser_of, timed
 from torch import Tensor
 
 from holdover.models import Informer, InformerConfig
@@ -53,19 +53,10 @@ WARM_UP = 5
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
-    parser.add_argument("--cases", nargs="+", default=CASES, choices=CASES)
+    parser = parser_of(__doc__, CASES, repeats=30)
     parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
     parser.add_argument("--cells", nargs="+", default=tuple(SIZES), choices=SIZES)
     parser.add_argument("--rows", type=int, default=32)
-    parser.add_argument("--repeats", type=int, default=30)
-    parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument(
-        "--report", action="store_true", help="print the table of --output and stop"
-    )
     options = parser.parse_args()
     if not options.report:
         device = choose_device(options.device)
@@ -111,7 +102,13 @@ def run(
             raise SystemExit(f"The compiled step is wrong: {wrong}.")
     # Compares gradients itself.
     forecast = record(model, batch) if "replayed" in ways else model.forecast
-    found = measure(lambda: loss(forecast), model, options, device)
+
+    def step(_: int) -> None:
+        loss(forecast).backward()
+        model.zero_grad()
+
+    found = timed(step, WARM_UP, options.repeats, device)
+    found["seconds_a_step"] = statistics.median(found["seconds"])
     if "replayed" in ways:
         # The memory of a recorded step is not counted as allocated.
         found["peak_bytes"] = None
@@ -141,28 +138,6 @@ def random_numbers(config: InformerConfig, rows: int) -> ForecastBatch:
         series=np.zeros_like(windows),
         together=rows,
     )
-
-
-def measure(
-    loss: Callable[[], Tensor], model: Any, options: argparse.Namespace, device: torch.device
-) -> dict[str, Any]:
-    cuda = device.type == "cuda"
-    seconds = []
-    for number in range(WARM_UP + options.repeats):
-        if number == WARM_UP and cuda:
-            torch.cuda.reset_peak_memory_stats()
-        started = time.perf_counter()
-        loss().backward()
-        model.zero_grad()
-        if cuda:
-            torch.cuda.synchronize()
-        if number >= WARM_UP:
-            seconds.append(time.perf_counter() - started)
-    return {
-        "seconds_a_step": statistics.median(seconds),
-        "seconds": seconds,
-        "peak_bytes": torch.cuda.max_memory_allocated() if cuda else None,
-    }
 
 
 def report(folder: Path) -> str:

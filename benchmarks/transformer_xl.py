@@ -18,23 +18,25 @@ import gc
 import json
 import math
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from stopwatch import parser_of, timed
 from torch import Tensor, nn
 
 import holdover
 from holdover.models import TransformerXLConfig, TransformerXLForCausalLM
 from holdover.models.transformer_xl_layer import Places, RelativeAttention
-from holdover.results import device_name, provenance, write_record
+from holdover.results import choose_device, device_name, provenance, write_record
 from holdover.train.replay import ReplayedSegments
 
 CASES = ("two-matrix", "two-matrix-compiled", "fused", "fused-compiled", "fused-replayed")
 # By how much a gradient may differ from the float32 one, as a share of its size.
 AGREES = {torch.float32: 1e-4, torch.bfloat16: 0.05}
+# The first has no memory; the next two compile.
+WARM_UP = 3
 
 # Gives a window's loss and the state behind it.
 Read = Callable[[Any, holdover.Window, Any, torch.dtype], tuple[Tensor, Any]]
@@ -74,24 +76,16 @@ def rel_shift(scores: Tensor) -> Tensor:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--cases", nargs="+", default=CASES, choices=CASES)
+    parser = parser_of(__doc__, CASES, repeats=9)
     parser.add_argument("--rows", type=int, default=22)
     parser.add_argument("--window", type=int, default=512)
     parser.add_argument("--memory", type=int, default=512)
     parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument(
-        "--report", action="store_true", help="print the table of --output and stop"
-    )
     options = parser.parse_args()
     if options.report:
         print(report(options.output))
         return
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = choose_device(options.device)
     precision = torch.bfloat16 if device.type == "cuda" else torch.float32
     exact = first_step(build("two-matrix", options, device), options, torch.float32)
     for case in options.cases:
@@ -211,24 +205,17 @@ def measure(
     model: Any, options: argparse.Namespace, precision: torch.dtype, read: Read
 ) -> dict[str, Any]:
     model.train()
-    cuda = model.device.type == "cuda"
-    seconds, state = [], None
-    for number, window in enumerate(windows(options, options.repeats + 3, model.device)):
-        if number == 3 and cuda:
-            torch.cuda.reset_peak_memory_stats()
-        start = time.perf_counter()
-        _, state = step(model, window, state, precision, read)
+    given = windows(options, options.repeats + WARM_UP, model.device)
+    state = None
+
+    def one(number: int) -> None:
+        nonlocal state
+        _, state = step(model, given[number], state, precision, read)
         model.zero_grad()
-        if cuda:
-            torch.cuda.synchronize()
-        # The first has no memory; the next two compile.
-        if number >= 3:
-            seconds.append(time.perf_counter() - start)
-    return {
-        "tokens_per_second": options.rows * options.window / statistics.median(seconds),
-        "seconds": seconds,
-        "peak_bytes": torch.cuda.max_memory_allocated() if cuda else 0,
-    }
+
+    found = timed(one, WARM_UP, options.repeats, model.device)
+    tokens = options.rows * options.window
+    return {"tokens_per_second": tokens / statistics.median(found["seconds"]), **found}
 
 
 def gibibytes(record: dict[str, Any]) -> str:

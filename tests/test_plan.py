@@ -1,6 +1,5 @@
 """The cost model: against torch's counter, against what autograd keeps, against committed records."""
 
-import importlib.util
 import json
 import re
 import shlex
@@ -28,6 +27,7 @@ from holdover.plan.talk import ring_speed, talk
 from holdover.settings import parse_words
 from holdover.unroll import ActivationMeter
 from holdover.windows import Window
+from scripts import script
 from tiny import CONFIGS, build
 
 ROOT = Path(__file__).parent.parent
@@ -183,14 +183,6 @@ def test_every_part_of_memory_is_counted_once():
     assert small["bf16 copies"] == small["exchange"] == 0
     again = memory(model, kept, Run(rows=1, windows=3, window=24, recompute="window"))
     assert again["activations"] == 24 * kept.eager
-
-
-def script(path: str):
-    """A file that is run, as a module."""
-    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def shown(name: str) -> str:

@@ -1,7 +1,6 @@
 """The house is as it is drawn: import directions, public names, README and design run and match."""
 
 import ast
-import importlib.util
 import json
 import re
 import shutil
@@ -12,6 +11,7 @@ import torch
 
 import holdover
 from holdover.bundled import PLAIN, RECURRENT, bundled_model, scores_on_books
+from scripts import script
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "holdover"
@@ -164,14 +164,6 @@ def shown_in_readme(name: str) -> str:
 def shown_in(page: str, name: str) -> str:
     text = (ROOT / page).read_text()
     return re.search(rf"<!-- {name}:begin -->\n(.*?)<!-- {name}:end -->", text, re.S)[1].strip()
-
-
-def script(path: str):
-    """A file that is run, as a module."""
-    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize("name", ["generation", "speed", "training"])
