@@ -42,6 +42,12 @@ def test_intervals_hold_nothing_that_cannot_be():
     assert estimate(Value("m", "spread", form="{:+.1f}"), seeds).low < 0
 
 
+def test_an_interval_holds_its_value_whatever_the_form_says():
+    for values in ([-2.0, -2.1, -2.3], [0.1, 0.2, -0.1], [1.5, 1.4, 1.7]):
+        found = estimate(Value("m", "a", share=True), records(a=values))
+        assert found.low < min(values) and found.high > max(values)
+
+
 def test_differences_of_seeds_are_paired():
     found = estimate(Value("m", "a", "b"), records(a=[1.0, 5.0, 9.0], b=[1.5, 5.6, 9.4]))
     assert found.value == pytest.approx(-0.5)

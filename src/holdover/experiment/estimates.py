@@ -50,8 +50,8 @@ def _of_arm(value: Value, records: Sequence[Mapping[str, Any]]) -> Estimate:
     measures = [record["measures"][value.metric] for record in records]
     names = tuple(record["run"] for record in records)
     if len(measures) > 1:
-        found = _over_seeds([value_of(measure) for measure in measures], names)
-        return _cut(found, None if "+" in value.form else 0.0, 1.0 if value.share else None)
+        values = [value_of(measure) for measure in measures]
+        return _cut(_over_seeds(values, names), values, value)
     (measure,) = measures
     if not isinstance(measure, Mapping):
         return Estimate(float(measure), None, None, "one run", names)
@@ -99,11 +99,12 @@ def _over_seeds(values: Sequence[float], names: tuple[str, ...]) -> Estimate:
     return Estimate(mean, mean - half, mean + half, f"{count} seeds", names)
 
 
-def _cut(found: Estimate, least: float | None, most: float | None) -> Estimate:
-    """What a measure cannot be need not be covered."""
+def _cut(found: Estimate, values: Sequence[float], value: Value) -> Estimate:
+    """What a measure cannot be need not be covered; what it was in one of the runs, it can be."""
     assert found.low is not None and found.high is not None
-    low = found.low if least is None else max(found.low, least)
-    high = found.high if most is None else min(found.high, most)
+    signed = "+" in value.form or min(values) < 0
+    low = found.low if signed else max(found.low, 0.0)
+    high = min(found.high, 1.0) if value.share and max(values) <= 1 else found.high
     return replace(found, low=low, high=high)
 
 
