@@ -8,15 +8,7 @@ Every arm differs from the published one in what its name says, and from the pla
 from collections.abc import Sequence
 from typing import Any
 
-from language import (
-    SCALES,
-    common,
-    measures_of,
-    middle_rate,
-    text_of,
-    threats_of_texts,
-    train,
-)
+from language import SCALES, common, measures_of, middle_rate, text_of, threats_of_texts, train
 
 from holdover.experiment import (
     Claim,

@@ -8,15 +8,7 @@ One plain and one recurrent model for each window, without overlap, on the books
 from collections.abc import Sequence
 from typing import Any
 
-from language import (
-    SCALES,
-    common,
-    measures_of,
-    middle_rate,
-    text_of,
-    threats_of_texts,
-    train,
-)
+from language import SCALES, common, measures_of, middle_rate, text_of, threats_of_texts, train
 
 from holdover.experiment import (
     Claim,

@@ -49,16 +49,14 @@ def measured(value: Value, section: Section) -> str:
     number, bounds = shown(value, found)
     if found is None:
         return f'<span class="missing" title="no record">{number}</span>'
-    minus = ""
+    more = ' data-share="yes"' if value.share else ""
     if value.minus is not None:
-        minus = f' data-minus="{escaped(value.minus)}"'
-        minus += f' data-minus-metric="{escaped(value.minus_metric or value.metric)}"'
-    if value.share:
-        minus += ' data-share="yes"'
+        more += f' data-minus="{escaped(value.minus)}"'
+        more += f' data-minus-metric="{escaped(value.minus_metric or value.metric)}"'
     told = f"{found.over}; {', '.join(found.sources)}"
     return (
         f'<span class="measured" data-section="{escaped(section.anchor)}" '
-        f'data-metric="{escaped(value.metric)}" data-arm="{escaped(value.arm)}"{minus} '
+        f'data-metric="{escaped(value.metric)}" data-arm="{escaped(value.arm)}"{more} '
         f'data-form="{escaped(value.form)}" title="{escaped(told)}"><b>{number}</b>'
         f"{f' <small>{bounds}</small>' if bounds else ''}</span>"
     )

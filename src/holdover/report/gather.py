@@ -1,6 +1,6 @@
 """What a report is made of: every experiment's layout and its records, and nothing else."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,33 @@ class Section:
     def estimate(self, value: Value) -> Estimate | None:
         return estimate(value, self.records)
 
+    def arms(self) -> list[str]:
+        """That have records."""
+        return list(dict.fromkeys(record["arm"] for record in self.records.found.values()))
+
+    def shown_arms(self) -> list[str]:
+        """That the tables name, with records or without."""
+        cells = [cell for table in self.layout.tables for row in table.rows for cell in row]
+        return list(dict.fromkeys(cell.arm for cell in cells if isinstance(cell, Value)))
+
+    def seeds(self) -> tuple[int, int]:
+        """The fewest and the most of an arm that is shown; without tables, of any."""
+        shown = self.shown_arms()
+        there = [arm for arm in self.arms() if arm in shown] or self.arms()
+        counts = [len(self.records.of(arm)) for arm in there]
+        return min(counts), max(counts)
+
     def outcomes(self) -> list[list[str]]:
         """For each claim how each of its expectations came out."""
         return [[outcome(e, self.records) for e in claim.expects] for claim in self.layout.claims]
 
     def verdicts(self) -> list[str]:
         return [verdict(outcomes) for outcomes in self.outcomes()]
+
+
+def named_text(text: Mapping[str, Any]) -> str:
+    split = text.get("split")
+    return f"{text['source']} ({split})" if split else str(text["source"])
 
 
 def tally(outcomes: Sequence[str]) -> str:

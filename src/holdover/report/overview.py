@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ..page.wording import count, duration, scaled
-from .gather import Section
-from .threats import arms, named_text, shown_arms
+from .gather import Section, named_text
 
 HEADS = ("experiment", "runs", "scored on", "computed on")
 # So many texts are named, others counted.
@@ -23,16 +22,14 @@ def glance(section: Section) -> Glance:
     devices = sorted({record["provenance"]["device"] for record in records})
     seconds = sum(record["seconds"] for record in records)
     return Glance(
-        runs=f"{count(len(records), 'run')}: {count(len(arms(section)), 'arm')}, {_seeds(section)}",
+        runs=f"{count(len(records), 'run')}: {count(len(section.arms()), 'arm')}, {_seeds(section)}",
         scored=_texts(section),
         computed=f"{'; '.join(devices)} ({duration(seconds)})",
     )
 
 
 def _seeds(section: Section) -> str:
-    shown = shown_arms(section)
-    counts = [len(section.records.of(arm)) for arm in arms(section) if arm in shown]
-    fewest, most = (min(counts), max(counts)) if counts else (1, 1)
+    fewest, most = section.seeds()
     return count(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
 
 

@@ -9,7 +9,7 @@ from .cells import as_html, measured
 from .charts import draw
 from .gather import Section, tally
 from .overview import HEADS, glance
-from .threats import arms, threats
+from .threats import threats
 
 KINDS = {
     "reproduced": "good",
@@ -125,7 +125,7 @@ def _table(table: Table, section: Section) -> str:
 
 def _cost(section: Section) -> str:
     lines = ""
-    for arm in arms(section):
+    for arm in section.arms():
         records = section.records.of(arm)
         seconds = sum(record["seconds"] for record in records)
         most = max(record["peak_memory"]["bytes"] for record in records)

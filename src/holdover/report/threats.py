@@ -1,11 +1,9 @@
 """Threats to validity: what an experiment says of itself, and what its records show."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
 
-from ..experiment.definition import Value
-from .gather import Section
+from .gather import Section, named_text
 
 KINDS = ("internal", "external", "construct", "conclusion")
 
@@ -55,12 +53,7 @@ def _external(section: Section) -> Iterator[str]:
 
 
 def _conclusion(section: Section) -> Iterator[str]:
-    seeds = {
-        arm: len(section.records.of(arm)) for arm in arms(section) if arm in shown_arms(section)
-    }
-    if not seeds:
-        return
-    fewest, most = min(seeds.values()), max(seeds.values())
+    fewest, most = section.seeds()
     if most == 1:
         yield "One seed: intervals say what another text would change, not what another seed would."
     elif fewest < most:
@@ -72,21 +65,7 @@ def _conclusion(section: Section) -> Iterator[str]:
         yield f"{undecided} of {len(section.layout.claims)} claims cannot be decided by these runs."
 
 
-def arms(section: Section) -> list[str]:
-    return list(dict.fromkeys(record["arm"] for record in section.records.found.values()))
-
-
 def missing_arms(section: Section) -> list[str]:
     """Arms that the layout shows and no record has."""
-    there = set(arms(section))
-    return [arm for arm in shown_arms(section) if arm not in there]
-
-
-def shown_arms(section: Section) -> list[str]:
-    cells = [cell for table in section.layout.tables for row in table.rows for cell in row]
-    return list(dict.fromkeys(cell.arm for cell in cells if isinstance(cell, Value)))
-
-
-def named_text(text: Mapping[str, Any]) -> str:
-    split = text.get("split")
-    return f"{text['source']} ({split})" if split else str(text["source"])
+    there = set(section.arms())
+    return [arm for arm in section.shown_arms() if arm not in there]
