@@ -55,11 +55,14 @@ def select_queries(query: Tensor, key: Tensor, sample: Tensor, count: int) -> Te
     measures = []
     # A GPU would be idle between so many small products.
     block = max(sample.shape[1], BLOCK_ON_A_GPU if query.is_cuda else 0)
-    for some, drawn in zip(query.split(block, 2), sample.split(block), strict=True):
-        scores = some @ key.transpose(2, 3)
-        scores = scores.gather(3, drawn.expand(*scores.shape[:2], -1, -1))
-        measures.append(scores.amax(3) - scores.sum(3) / key.shape[2])
-    return torch.cat(measures, 2).topk(count, sorted=False).indices
+    # Rows and heads as one: a product of four axes would copy all keys for every block.
+    queries, keys = query.flatten(0, 1), key.flatten(0, 1)
+    for some, drawn in zip(queries.split(block, 1), sample.split(block), strict=True):
+        scores = some @ keys.transpose(1, 2)
+        scores = scores.gather(2, drawn.expand(len(scores), -1, -1))
+        measures.append(scores.amax(2) - scores.sum(2) / key.shape[2])
+    measure = torch.cat(measures, 1).unflatten(0, query.shape[:2])
+    return measure.topk(count, sorted=False).indices
 
 
 class ProbSparse(nn.Module):

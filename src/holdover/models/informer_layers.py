@@ -1,7 +1,5 @@
 """The parts of Informer around its attention: embedding, layers, and the halving between them."""
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,14 +9,21 @@ from .informer_attention import cross_attention, self_attention
 from .informer_config import KERNEL, InformerConfig
 
 
-def circular(channels: int, width: int) -> nn.Conv1d:
-    """Over each step and its two neighbours; those of the first are the second and the last."""
-    return nn.Conv1d(channels, width, KERNEL, padding=KERNEL // 2, padding_mode="circular")
+class CircularConv(nn.Conv1d):
+    """Over each step and its two neighbours; those of the first are the second and the last.
 
+    [B, T, channels] -> [B, T, width], as one product of the neighbours side by side: a convolution's own
+    kernels want steps behind channels, and would copy the series to that order and back.
+    """
 
-def over_steps(module: Callable[[Tensor], Tensor], series: Tensor) -> Tensor:
-    """A map of [B, channels, T] on a series [B, T, channels]."""
-    return module(series.transpose(1, 2)).transpose(1, 2)
+    def __init__(self, channels: int, width: int) -> None:
+        super().__init__(channels, width, KERNEL)
+
+    def forward(self, input: Tensor) -> Tensor:
+        shifts = range(KERNEL // 2, KERNEL // 2 - KERNEL, -1)
+        around = torch.cat([input.roll(shift, 1) for shift in shifts], 2)
+        # [width, channels, places] -> [width, places * channels]
+        return F.linear(around, self.weight.transpose(1, 2).flatten(1), self.bias)
 
 
 class SeriesEmbedding(nn.Module):
@@ -27,7 +32,7 @@ class SeriesEmbedding(nn.Module):
     def __init__(self, channels: int, config: InformerConfig) -> None:
         super().__init__()
         width = config.d_model
-        self.value = circular(channels, width)
+        self.value = CircularConv(channels, width)
         self.time = nn.Linear(config.time_features, width) if config.time_features else None
         self.dropout = nn.Dropout(config.dropout)
 
@@ -36,7 +41,7 @@ class SeriesEmbedding(nn.Module):
         nn.init.kaiming_normal_(self.value.weight, nonlinearity="leaky_relu")
 
     def forward(self, values: Tensor, marks: Tensor) -> Tensor:
-        embedded = over_steps(self.value, values)
+        embedded = self.value(values)
         embedded = embedded + step_sinusoids(*embedded.shape[1:], embedded)
         if self.time is not None:
             embedded = embedded + self.time(marks)
@@ -56,15 +61,14 @@ class Distilling(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.conv = circular(width, width)
+        self.conv = CircularConv(width, width)
         self.norm = nn.BatchNorm1d(width)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return over_steps(self._halved, hidden)
-
-    def _halved(self, channels: Tensor) -> Tensor:
-        """[B, k, T] -> [B, k, ceil(T / 2)]"""
-        return F.max_pool1d(F.elu(self.norm(self.conv(channels))), 3, stride=2, padding=1)
+        # A batch's steps are alike to the norm, and channels lie last.
+        normed = self.norm(self.conv(hidden).flatten(0, 1)).view_as(hidden)
+        steps_last = F.elu(normed).transpose(1, 2)
+        return F.max_pool1d(steps_last, 3, stride=2, padding=1).transpose(1, 2).contiguous()
 
 
 class FeedForward(nn.Module):
