@@ -47,6 +47,9 @@ DILATIONS = (6, 6, 12, 12)
 TOY = {"epochs": 1, "max_steps": 3}
 TOY_SHAPE = {"d_model": 16, "n_heads": 8, "d_ff": 32}
 ANCHOR = ("ETTh1", 24)
+# What Informer's code takes where nothing is said, instead of its script for that cell.
+BY_DEFAULT = {"past": 96, "label_len": 48, "shape": {}}
+DEFAULT = "informer by default"
 # Cells in which the reproduction ran out of memory.
 UNMEASURED = [("ETTm1", 288), ("WTH", 336)]
 # Where Informer is also trained in float32, for what mixed precision changes.
@@ -97,6 +100,10 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
         for place in chosen.precise:
             settings = settings_of(place, "informer", "shuffled")
             found.append(Run(named(place, FLOAT32), forecast, settings, seed))
+        if ANCHOR in chosen.places:
+            settings = settings_of(ANCHOR, "informer", "shuffled") | BY_DEFAULT
+            settings |= precision(chosen, ANCHOR, "informer")
+            found.append(Run(named(ANCHOR, DEFAULT), forecast, settings, seed))
     return [*found, *memory_runs(chosen, seeds[0])]
 
 
@@ -252,7 +259,12 @@ def of(name: str, found: Sequence[Place]) -> list[Place]:
 def claims(chosen: Scale) -> list[Claim]:
     heavy = [
         Expectation(
-            Value("memory_over_informer", in_memory(place, "rsa-informer"), form="{:.3f}"),
+            Value(
+                "memory_over_informer",
+                in_memory(place, "rsa-informer"),
+                form="{:.3f}",
+                counted=True,
+            ),
             "below",
             1.1,
             said(place),
@@ -278,7 +290,12 @@ def claims(chosen: Scale) -> list[Claim]:
         Claim(
             "Our Informer's MSE on ETTh1-24 is near the one its authors print, 0.577.",
             "Zhou et al. 2021, Table 2",
-            anchored(chosen),
+            anchored(chosen, "informer"),
+        ),
+        Claim(
+            "With what Informer's code takes by default, ours has the MSE there that users report.",
+            "0.526 in issue 134 of the code's repository",
+            anchored(chosen, DEFAULT),
         ),
         Claim(
             "RSA-Informer is trained within 1.1 times Informer's memory, in cells where a reproduction "
@@ -309,10 +326,10 @@ def printed_lower(place: Place) -> bool:
     return known is None or known[1][0] < known[0][0]
 
 
-def anchored(chosen: Scale) -> list[Expectation]:
+def anchored(chosen: Scale, arm: str) -> list[Expectation]:
     if ANCHOR not in chosen.places:
         return []
-    value = Value("mse", named(ANCHOR, "informer"), form="{:.3f}")
+    value = Value("mse", named(ANCHOR, arm), form="{:.3f}")
     return [Expectation(value, "above", 0.5, "MSE"), Expectation(value, "below", 0.6, "MSE")]
 
 

@@ -120,6 +120,12 @@ def test_an_expectation_is_decided_by_the_whole_interval(values, side, bound, ex
     assert outcome(Expectation(Value("m", "a"), side, bound), records(a=values)) == expected
 
 
+@pytest.mark.parametrize(("bound", "expected"), [(1.5, "holds"), (0.5, "fails"), (1.0, "open")])
+def test_of_what_is_counted_one_run_decides(bound, expected):
+    value = Value("m", "a", counted=True)
+    assert outcome(Expectation(value, "below", bound), records(a=[1.0])) == expected
+
+
 @pytest.mark.parametrize(
     ("outcomes", "expected"),
     [

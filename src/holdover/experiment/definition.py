@@ -54,6 +54,8 @@ class Value:
     """Of the other arm, where it has another name there."""
     share: bool = False
     """Of a whole: its interval does not go beyond 1."""
+    counted: bool = False
+    """Like bytes, and not sampled: one run decides what is expected of it."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Expectation:
-    """That a value lies on a side of a bound: decided where its whole interval does."""
+    """That a value lies on a side of a bound: decided where its whole interval does, or a count."""
 
     value: Value
     side: Side

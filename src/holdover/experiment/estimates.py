@@ -113,9 +113,12 @@ def outcome(expectation: Expectation, records: Records) -> str:
     found = estimate(expectation.value, records)
     if found is None:
         return "missing"
-    if found.low is None or found.high is None:
-        return "open"
-    below, above = found.high < expectation.bound, found.low > expectation.bound
+    low, high = found.low, found.high
+    if low is None or high is None:
+        if not expectation.value.counted:
+            return "open"
+        low = high = found.value
+    below, above = high < expectation.bound, low > expectation.bound
     if expectation.side == "above":
         below, above = above, below
     return "holds" if below else "fails" if above else "open"
