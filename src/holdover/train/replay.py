@@ -98,7 +98,10 @@ class _Segment(nn.Module):
 
     def forward(self, count: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
         windows, state = self.form.put_together(tensors)
-        output = self.model(windows=windows, state=state, num_items_in_batch=count)
+        # Some models make a matrix on the host and send it (XLNet, transformers 5.17), which a record
+        # cannot hold: here what says no device is made on this one.
+        with count.device:
+            output = self.model(windows=windows, state=state, num_items_in_batch=count)
         self.behind, found = form_of([], output.state.detach())
         return (output.loss, *found)
 
