@@ -6,7 +6,8 @@
 * torch's counter knows its attention kernels of GPUs but not the fused one of the CPU (2.13), nor ours:
   without the formulas here, attention would count as nothing there. Scans of a recurrence, which are
   linear in the length, do.
-* Resident memory is sampled, so a peak shorter than the interval can be missed; CUDA's is exact.
+* Resident memory is sampled, so a peak shorter than the interval can be missed; CUDA's is exact, and
+  beside it stands what the process held of the machine's own.
 """
 
 import threading
@@ -58,7 +59,8 @@ class PeakMemory:
         self._process = psutil.Process()
         self._left = threading.Event()
         self._sampler = threading.Thread(target=self._sample, daemon=True)
-        self._most = 0
+        self._most = 0  # of the GPU, before one inside this one forgot it
+        self._resident = 0
 
     def __enter__(self) -> "PeakMemory":
         if self._on_gpu:
@@ -68,29 +70,27 @@ class PeakMemory:
                 around._most = max(around._most, torch.cuda.max_memory_allocated())
             _open.append(self)
             torch.cuda.reset_peak_memory_stats()
-        else:
-            self._look()
-            self._sampler.start()
+        self._look()
+        self._sampler.start()
         return self
 
     def __exit__(self, *raised: object) -> None:
+        self._left.set()
+        self._sampler.join()
+        self._look()
+        self.result = {"bytes": self._resident, "kind": "process resident"}
         if self._on_gpu:
             torch.cuda.synchronize()
             _open.remove(self)
             most = max(self._most, torch.cuda.max_memory_allocated())
-            self.result = {"bytes": most, "kind": "GPU allocated"}
-        else:
-            self._left.set()
-            self._sampler.join()
-            self._look()
-            self.result = {"bytes": self._most, "kind": "process resident"}
+            self.result = {"bytes": most, "kind": "GPU allocated", "resident": self._resident}
 
     def _sample(self) -> None:
         while not self._left.wait(SAMPLING_SECONDS):
             self._look()
 
     def _look(self) -> None:
-        self._most = max(self._most, self._process.memory_info().rss)
+        self._resident = max(self._resident, self._process.memory_info().rss)
 
 
 def _base(layers: int, width: int, window: int, overlap: int) -> int:

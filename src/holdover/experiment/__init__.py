@@ -21,7 +21,7 @@ from .measures import bounded, in_units, of_evaluation, ratio
 from .options import RunOptions
 from .records import Records, read_records
 from .runner import plan_runs, run_experiment
-from .work import Work, last_checkpoint, log_of, training_memory
+from .work import Work, last_checkpoint, log_of, resident_memory, training_memory
 
 __all__ = [
     "SCALES",
@@ -52,6 +52,7 @@ __all__ = [
     "plan_runs",
     "ratio",
     "read_records",
+    "resident_memory",
     "run_experiment",
     "training_memory",
     "verdict",

@@ -1,5 +1,6 @@
 """What a run has to work with: a folder that outlives interruptions, and the library's own verbs."""
 
+import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,6 +90,10 @@ class Work:
             with PeakMemory(self.device) as memory:
                 verb(build(options, given), resume=resume, console=self.console)
             write_record(output / FINISHED, {"peak_memory": memory.result})
+            # What was trained is held in circles, and would be counted as what is read with.
+            gc.collect()
+            if self.on_gpu:
+                torch.cuda.empty_cache()
         return output
 
     def _evaluated(
@@ -124,6 +129,12 @@ class Work:
 def training_memory(run: Path) -> int:
     """Bytes at the peak of a training, also where it ended in an attempt before this one."""
     return read_json(run / FINISHED)["peak_memory"]["bytes"]
+
+
+def resident_memory(run: Path) -> int:
+    """Bytes of the machine's own memory at the peak of a training, beside what a GPU held."""
+    memory = read_json(run / FINISHED)["peak_memory"]
+    return memory.get("resident", memory["bytes"])
 
 
 def log_of(run: Path) -> list[dict[str, Any]]:
