@@ -32,11 +32,13 @@ def by_hand(model, ids, seen_from):
 def test_of_every_room_it_reads_what_it_has_room_for(name):
     # One layer: what a kept token is made of lies before what is kept only in the layers above.
     model = build(name, num_hidden_layers=1).eval().double()
-    tokens = text(11, 2, 14)
+    # Two and one of the first length: read side by side.
+    tokens = text(11, 2, 11, 14, 11)
+    places = ((0, 11), (11, 13), (13, 24), (24, 38), (38, 49))
     for kept in (0, 3, 100):
-        found = read_with_cache(model, tokens, window=5, kept=kept)
-        assert found.tokens == [10, 1, 13]
-        for nats, (start, stop) in zip(found.nats, ((0, 11), (11, 13), (13, 27)), strict=True):
+        found = read_with_cache(model, tokens, window=5, kept=kept, rows=2)
+        assert found.tokens == [10, 1, 10, 13, 10]
+        for nats, (start, stop) in zip(found.nats, places, strict=True):
             ids = torch.from_numpy(tokens.ids[start:stop].astype("int64"))
             expected = by_hand(model, ids, lambda last: max(last // 5 * 5 - kept, 0))  # noqa: B023
             assert nats == pytest.approx(expected, abs=1e-5)

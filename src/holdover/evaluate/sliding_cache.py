@@ -5,11 +5,13 @@ what is kept stands at the places it was read at. So the model's attention must 
 positions); keys of learnt positions say where they stood, and mean nothing behind their window.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from ..data.tokens import Tokens
@@ -34,33 +36,51 @@ def bytes_a_token(config: Any, dtype: torch.dtype) -> int:
 
 
 @torch.no_grad()
-def read_with_cache(backbone: Any, tokens: Tokens, window: int, kept: int) -> Read:
-    """Read every document in windows, the keys and values of the `kept` tokens before each at hand."""
+def read_with_cache(backbone: Any, tokens: Tokens, window: int, kept: int, rows: int = 16) -> Read:
+    """Read every document in windows, the keys and values of the `kept` tokens before each at hand;
+    documents of one length are read side by side."""
     if getattr(backbone.config, "rope_parameters", None) is None:
         raise ValueError(
             f"A sliding cache is for models with rotary positions, and {backbone.config.model_type} has "
             "none: read it with an overlap instead."
         )
-    nats, counts = [], []
-    for start, stop in pairwise(tokens.bounds.tolist()):
-        ids = torch.from_numpy(tokens.ids[start:stop].astype("int64")).to(backbone.device)
-        total, cache = torch.zeros((), device=ids.device, dtype=torch.float64), None
-        for first in range(0, len(ids) - 1, window):
-            last = min(first + window, len(ids) - 1)
-            places = torch.arange(first, last, device=ids.device)[None]
-            read = backbone(
-                input_ids=ids[None, first:last],
-                position_ids=places,
-                past_key_values=cache,
-                use_cache=True,
-            )
-            cache = read.past_key_values
-            targets = ids[first + 1 : last + 1]
-            total += cross_entropy(read.logits[0].float(), targets, reduction="sum")
-            keep_last(cache, kept)
-        nats.append(float(total))
-        counts.append(len(ids) - 1)
-    return Read(nats, counts)
+    lengths = tokens.lengths().tolist()
+    nats = [0.0] * len(lengths)
+    for documents in of_equal_length(lengths, rows):
+        starts = tokens.bounds[documents]
+        ids = np.stack([tokens.ids[start : start + lengths[documents[0]]] for start in starts])
+        found = _read(backbone, torch.from_numpy(ids.astype("int64")), window, kept)
+        for document, total in zip(documents, found.tolist(), strict=True):
+            nats[document] = total
+    return Read(nats, [length - 1 for length in lengths])
+
+
+def of_equal_length(lengths: Sequence[int], rows: int) -> Iterator[list[int]]:
+    """Numbers of documents that can be read side by side."""
+    for length in sorted(set(lengths)):
+        alike = [document for document, own in enumerate(lengths) if own == length]
+        for first in range(0, len(alike), rows):
+            yield alike[first : first + rows]
+
+
+def _read(backbone: Any, ids: Tensor, window: int, kept: int) -> Tensor:
+    """[B] the nats of documents [B, L]."""
+    ids = ids.to(backbone.device)
+    total, cache = torch.zeros(len(ids), device=ids.device, dtype=torch.float64), None
+    for first in range(0, ids.shape[1] - 1, window):
+        last = min(first + window, ids.shape[1] - 1)
+        places = torch.arange(first, last, device=ids.device).expand(len(ids), -1)
+        read = backbone(
+            input_ids=ids[:, first:last],
+            position_ids=places,
+            past_key_values=cache,
+            use_cache=True,
+        )
+        cache = read.past_key_values
+        logits, targets = read.logits.float().transpose(1, 2), ids[:, first + 1 : last + 1]
+        total += cross_entropy(logits, targets, reduction="none").sum(1)
+        keep_last(cache, kept)
+    return total
 
 
 def keep_last(cache: Any, kept: int) -> None:
