@@ -24,6 +24,7 @@ HISTORY = [(1, -0.02, -0.03, -0.01), (0, 0.0, None, None)]
 FIGURES = {
     "flops": lambda stem: plots.perplexity_against_flops(stem, FLOPS),
     "positions": lambda stem: plots.loss_by_position(stem, POSITIONS),
+    "distances": lambda stem: plots.loss_by_distance(stem, {"a": [(300, 4.0), (600, 3.5)]}),
     "training": lambda stem: plots.training_curves(stem, RUNS),
     "state": lambda stem: plots.state_use(stem, HISTORY, [(1, 0.1), (2, 0.01)]),
 }

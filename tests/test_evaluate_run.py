@@ -48,11 +48,17 @@ def test_the_record(record, place):
     fields |= {"perplexity_per_byte", "bits_per_byte", "bits_per_character", "intervals", "units"}
     fields |= {"interval_over", "loss_by_position", "flops_per_token", "tokens_per_second"}
     fields |= {"rows_side_by_side", "held_fixed", "peak_memory", "next_token", "state", "per_unit"}
-    fields |= {"memory_length", "collapse"}
+    fields |= {"memory_length", "collapse", "loss_by_distance"}
     assert [row["overlap"] for row in made["rows"]] == [0, 4]
     for row in made["rows"]:
         assert set(row) == fields and row["carried_through"] == "document"
         assert len(row["loss_by_position"]) == WINDOW
+        parts = row["loss_by_distance"]
+        assert sum(part["tokens"] for part in parts) == row["counts"]["tokens"]
+        nats = sum(part["loss"] * part["tokens"] for part in parts)
+        assert nats == pytest.approx(row["nats"], rel=1e-4)
+        ends = [(0, WINDOW), (WINDOW, 2 * WINDOW), (2 * WINDOW, 4 * WINDOW)]
+        assert [(part["from"], part["to"]) for part in parts[:3]] == ends
     assert made["rows"][0]["note"] is None
     assert "only positions that are not read again are pooled" in made["rows"][1]["note"]
 
@@ -104,7 +110,7 @@ def test_the_sum_is_that_of_score(record, place):
 
 def test_plots_are_written(record):
     _, output, _ = record
-    names = {"perplexity_flops", "loss_by_position", "state_pooled_overlap0"}
+    names = {"perplexity_flops", "loss_by_position", "loss_by_distance", "state_pooled_overlap0"}
     names |= {"state_pooled_overlap4"}
     expected = {f"{name}.{kind}" for name in names for kind in ("png", "svg")}
     assert {path.name for path in output.iterdir()} == expected | {"eval.json"}

@@ -1,4 +1,4 @@
-"""What is reported of a scored text: perplexities with intervals, loss by position, classification."""
+"""What is reported of a scored text: perplexities with intervals, loss by position and distance, classes."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -82,6 +82,27 @@ def mean_by_position(scores: Scores, window: int, overlap: int) -> list[float | 
         round(float(total / count), 5) if count else None
         for total, count in zip(sums, counts, strict=True)
     ]
+
+
+def mean_by_distance(
+    scores: Scores, tokens: Tokens, window: int, forgotten_after: int | None
+) -> list[dict[str, Any]]:
+    """Mean loss by how much text stands in front of a token, within the window or behind it.
+
+    What is counted begins with the document, or where the state is forgotten: `forgotten_after` tokens.
+    The first window, the second, the next two, the next four, ...
+    """
+    in_front = np.arange(len(tokens)) - tokens.bounds[:-1][scores.document] - 1
+    if forgotten_after is not None:
+        in_front %= forgotten_after
+    found, first, last = [], 0, window
+    while first <= in_front.max():
+        here = scores.scored & (first <= in_front) & (in_front < last)
+        if here.any():
+            loss = round(float(scores.nll[here].mean()), 5)
+            found.append({"from": first, "to": last, "loss": loss, "tokens": int(here.sum())})
+        first, last = last, 2 * last
+    return found
 
 
 class ClassMeasures:

@@ -38,7 +38,13 @@ from .collapse import check_collapse
 from .compiled import check_compiled
 from .cost import flops_per_token, printed_flops
 from .diagnose import KeptStates, diagnose, drawn_windows
-from .measures import ClassMeasures, mean_by_position, perplexities, text_counts
+from .measures import (
+    ClassMeasures,
+    mean_by_distance,
+    mean_by_position,
+    perplexities,
+    text_counts,
+)
 from .options import EvalOptions
 from .reading_cost import counted_per_token, sizes_of, speed_of
 from .score import Scores, score, stretches_to_score
@@ -249,6 +255,10 @@ def _row(
             "windows": scores.windows,
             **perplexities(scores, tokens, window, options.draws, options.seed),
             "loss_by_position": mean_by_position(scores, window, overlap),
+            # Of a plain model as well: the same tokens, to be compared.
+            "loss_by_distance": mean_by_distance(
+                scores, tokens, window, reset_every and reset_every * (window - overlap)
+            ),
             "flops_per_token": {
                 "formula": flops_per_token(*sizes_of(model), window, overlap),
                 "as_printed": printed_flops(*sizes_of(model), window, overlap),

@@ -229,6 +229,15 @@ def write_plots(folder: Path, records: Mapping[str, Mapping[str, Any]]) -> list[
         for row in record["rows"]
     }
     written += plots.loss_by_position(folder / "loss_by_position", positions)
+    distances = {
+        f"{name}, overlap {row['overlap']}": [(part["to"], part["loss"]) for part in parts]
+        for name, record in records.items()
+        for row in record["rows"]
+        # A text of one window has no distances, nor have records of older versions.
+        if len(parts := row.get("loss_by_distance", [])) > 1
+    }
+    if distances:
+        written += plots.loss_by_distance(folder / "loss_by_distance", distances)
     for name, record in records.items():
         for row in record["rows"]:
             state = row.get("state")
