@@ -26,6 +26,7 @@ class Scale:
     texts: dict[str, Text]
     window: int
     positions: int  # all that the model has
+    sizes: tuple[int, int]  # layers and width, for the formula of FLOPs
     train: dict[str, Any]  # options of the training
     rates: tuple[float, ...]  # learning rates to choose from, the middle one where none is chosen
     overlaps: tuple[int, ...]
@@ -46,7 +47,11 @@ def books(tokens: int) -> Text:
     return Text("pg19", "pg19", limits={"document_tokens": tokens})
 
 
-WIKITEXT_2 = Text("wikitext-2", "wikitext-2", "perplexity_per_word_and_line")
+# One document: a recurrent model reads it window by window, and need not do so long for its speed.
+WIKITEXT_2 = Text("wikitext-2", "wikitext-2", "perplexity_per_word_and_line", {"timed_windows": 20})
+# Checkpoints at validations are enough for runs of minutes; of the state's history none is shown.
+SHORT = {"save_every": 10_000}
+READ = {"metrics": False, "rows": 32, "bf16": True, "history": 1}
 
 SCALES = {
     "smoke": Scale(
@@ -66,6 +71,7 @@ SCALES = {
         texts={"novel": Text("time-machine", "time-machine", limits={"document_tokens": 400})},
         window=24,
         positions=48,
+        sizes=(2, 16),
         train=COMMON
         | {"rows": 2, "windows": 2, "max_steps": 2, "warm_up": 1, "validation_tokens": 120},
         rates=(1e-3, 2e-3),
@@ -79,7 +85,9 @@ SCALES = {
         texts={"books": books(40_000), "wikitext": WIKITEXT_2},
         window=300,
         positions=512,
+        sizes=(6, 256),
         train=COMMON
+        | SHORT
         # Compiling takes longer than so small a model is trained for.
         | {"bf16": True}
         | {"rows": 16, "windows": 6, "max_steps": 400, "warm_up": 50}
@@ -88,14 +96,16 @@ SCALES = {
         overlaps=PUBLISHED_OVERLAPS,
         plain_overlaps=PLAIN_OVERLAPS,
         windows=(200, 300, 400, 500),
-        read={"metrics": False, "rows": 32, "bf16": True},
+        read=READ,
     ),
     "real": Scale(
         model={"model": "smollm2"},
         texts={"books": books(30_000), "wikitext": WIKITEXT_2},
         window=300,
-        positions=2048,
+        positions=8192,
+        sizes=(30, 576),
         train=COMMON
+        | SHORT
         | {"bf16": True}
         | {"rows": 8, "windows": 6, "max_steps": 800, "warm_up": 50}
         | {"validate_every": 6_000_000, "validation_tokens": 15_000},
@@ -103,7 +113,7 @@ SCALES = {
         overlaps=PUBLISHED_OVERLAPS,
         plain_overlaps=PLAIN_OVERLAPS,
         windows=PUBLISHED_WINDOWS,
-        read={"metrics": False, "rows": 32, "bf16": True},
+        read=READ,
     ),
     "paper": Scale(
         model={"model": "gpt2"},
@@ -113,6 +123,7 @@ SCALES = {
         },
         window=300,
         positions=1024,
+        sizes=(12, 768),
         train=COMMON
         | ON_A_GPU
         | {"rows": 8, "windows": 20, "max_steps": 40_000, "validation_tokens": 15_000},
@@ -126,11 +137,20 @@ SCALES = {
 ADDED_TIMES = 10
 
 
-def common(scale: str) -> dict[str, Any]:
-    """Settings that every run of a scale has."""
+def common(scale: str, window: int | None = None) -> dict[str, Any]:
+    """Settings that every run of a scale has, with windows of that size."""
     chosen = SCALES[scale]
-    settings = {"scale": scale, "model": chosen.model, "train": chosen.train, "read": chosen.read}
-    return settings | {"limits": {name: text.limits for name, text in chosen.texts.items()}}
+    settings: dict[str, Any] = {"scale": scale, "model": chosen.model, "read": chosen.read}
+    settings["limits"] = {name: text.limits for name, text in chosen.texts.items()}
+    return settings | {"train": chosen.train | batch(chosen, window or chosen.window)}
+
+
+def batch(scale: Scale, window: int) -> dict[str, int]:
+    """Windows and rows of a step, so that it reads about as many tokens whatever a window holds, and
+    gradients go about as far back."""
+    a_row = scale.window * scale.train["windows"]
+    windows = max(1, round(a_row / window))
+    return {"windows": windows, "rows": round(scale.train["rows"] * a_row / (windows * window))}
 
 
 def threats_of_texts(scale: str) -> list[str]:
@@ -141,6 +161,11 @@ def threats_of_texts(scale: str) -> list[str]:
         "The books are Gutenberg editions of PG-19's ids, and WikiText is WikiText-2 where the "
         "training split of WikiText-103 is not to be had: the numbers are not the papers'."
     ]
+    if scale == "small":
+        said.append(
+            "The bundled model was pretrained on the training books: on books every arm is trained on, "
+            "and on WikiText adapted."
+        )
     for name, text in SCALES[scale].texts.items():
         if tokens := text.limits.get("document_tokens"):
             said.append(f"Of {name} the first {tokens:,} tokens of each test document are scored.")

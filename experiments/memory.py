@@ -75,6 +75,17 @@ BRT = {
     "model": "holdover_xl",
     "shape": {**XL["shape"], "recurrent_layers": [2], "state_vectors": 8},
 }
+XLNET = {
+    "model": "xlnet",
+    "shape": {
+        "n_layer": 2,
+        "d_model": 64,
+        "n_head": 4,
+        "d_inner": 256,
+        "dropout": 0.0,
+        "initializer_range": 0.12,
+    },
+}
 # What is carried, and by which model.
 ARMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "plain": (GPT2, {"carry": "none"}),
@@ -84,6 +95,9 @@ ARMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "XL memory of one window": (XL, {"carry": "memory"}),
     "XL memory of eight": (XL, {"carry": "memory", "memory_length": TRAINED * WINDOW}),
     "block-recurrent state": (BRT, {"carry": "blocks"}),
+    "mean of a window, XLNet": (XLNET, {"carry": "pooled"}),
+    "XLNet's memory of one window": (XLNET, {"carry": "memory"}),
+    "XLNet's memory of eight": (XLNET, {"carry": "memory", "memory_length": TRAINED * WINDOW}),
 }
 TRAIN = {
     "tokenizer": "bytes",

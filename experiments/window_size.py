@@ -2,14 +2,25 @@
 
     holdover run experiments/window_size.py --scale small
 
-One plain and one recurrent model for each window, without overlap, on the books.
+One plain and one recurrent model for each window, trained without overlap, on the books; plain ones are
+read with overlaps as well, which costs them FLOPs.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
-from language import SCALES, common, measures_of, middle_rate, text_of, threats_of_texts, train
+from language import (
+    SCALES,
+    common,
+    measures_of,
+    middle_rate,
+    read,
+    text_of,
+    threats_of_texts,
+    train,
+)
 
+from holdover.evaluate.cost import flops_per_token
 from holdover.experiment import (
     Claim,
     Expectation,
@@ -22,9 +33,15 @@ from holdover.experiment import (
     Threats,
     Value,
     Work,
+    of_evaluation,
+    ratio,
 )
 
 CARRIES = {"plain": "none", "recurrent": "pooled"}
+# Of a plain model, beside none.
+OVERLAPS = {"smoke": (4,), "small": (30, 50), "real": (30, 50), "paper": (30, 50)}
+# Texts that all arms read side by side, so that their memory can be compared: no more than there are.
+ROWS = {"smoke": 1, "small": 22, "real": 22, "paper": 16}
 COLUMNS = (
     "window",
     "plain",
@@ -39,23 +56,23 @@ COLUMNS = (
 
 
 def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
-    text = next(iter(SCALES[scale].texts))
-    return [
-        Run(
-            named(kind, window),
-            measure,
-            {
-                **common(scale),
-                "text": text,
-                "rate": middle_rate(scale),
-                "recurrence": {"carry": carry, "window": window},
-            },
-            seed,
-        )
-        for seed in seeds
-        for window in SCALES[scale].windows
-        for kind, carry in CARRIES.items()
-    ]
+    found = []
+    for seed in seeds:
+        for window in SCALES[scale].windows:
+            after: tuple[str, ...] = ()
+            for kind, carry in CARRIES.items():
+                settings = {
+                    **common(scale, window),
+                    "text": next(iter(SCALES[scale].texts)),
+                    "rate": middle_rate(scale),
+                    "recurrence": {"carry": carry, "window": window},
+                    "rows": ROWS[scale],
+                    "overlaps": list(OVERLAPS[scale]) if kind == "plain" else [],
+                }
+                found.append(Run(named(kind, window), measure, settings, seed, after))
+                # What the recurrent one gains over it is a measure of its own.
+                after = (found[-1].name,)
+    return found
 
 
 def named(kind: str, window: int) -> str:
@@ -65,7 +82,19 @@ def named(kind: str, window: int) -> str:
 def measure(work: Work) -> dict[str, Any]:
     settings, text = work.settings, text_of(work)
     model = train(work, text, settings["rate"], settings["recurrence"])
-    return measures_of(work, model, text)
+    measures = measures_of(work, model, text, rows=settings["rows"])
+    if overlaps := settings["overlaps"]:
+        record = read(work, model, text, "overlaps", overlap=overlaps)
+        for number, overlap in enumerate(overlaps):
+            part = of_evaluation(record, number)
+            part["perplexity"] = part[text.denominator]
+            names = ("loss", "perplexity", "flops_per_token")
+            measures |= {f"{name}@{overlap}": part[name] for name in names}
+    for plain in work.found.values():
+        ours, its = measures["loss"], plain["loss"]
+        nats = [one - other for one, other in zip(ours["sums"], its["sums"], strict=True)]
+        measures["above_plain"] = ratio(nats, ours["counts"], ours["over"])
+    return measures
 
 
 def layout(scale: str) -> Layout:
@@ -79,7 +108,17 @@ def layout(scale: str) -> Layout:
                     Expectation(difference(window), "below", said=f"windows of {window}")
                     for window in windows
                 ],
-            )
+            ),
+            Claim(
+                "The smaller the windows, the more a state gains.",
+                "section 5.2, Figure 4",
+                [Expectation(gap(windows[0], windows[-1]), "below")],
+            ),
+            Claim(
+                "Recurrent models lie on the frontier: no plain one that costs as few FLOPs is as good.",
+                "section 5.2, Figure 5",
+                on_the_frontier(scale),
+            ),
         ],
         tables=[
             Table(
@@ -90,15 +129,21 @@ def layout(scale: str) -> Layout:
             )
         ],
         figures=[
-            over("flops_per_token", "FLOPs a token", windows),
+            over("flops_per_token", "FLOPs a token", windows, OVERLAPS[scale]),
             over("reading_memory", "Peak memory while reading (bytes)", windows),
         ],
         threats=Threats(
-            internal=["All arms have the middle learning rate of the scale's list."],
-            external=threats_of_texts(scale),
+            internal=[
+                "All arms have the middle learning rate of the scale's list, and make as many steps of "
+                "about as many tokens."
+            ],
+            external=[
+                *threats_of_texts(scale),
+                *(["Windows of 600 do not fit: the model has 512 positions."] * (scale == "small")),
+            ],
             construct=[
-                "Peak memory is that of as many texts side by side as were read: it compares arms of "
-                "the same number of rows, and is no model's least."
+                f"Peak memory is that of {ROWS[scale]} texts side by side: it compares arms, and is no "
+                "model's least."
             ],
         ),
     )
@@ -106,6 +151,33 @@ def layout(scale: str) -> Layout:
 
 def difference(window: int) -> Value:
     return Value("loss", named("recurrent", window), named("plain", window), "{:+.4f}")
+
+
+def gap(small: int, large: int) -> Value:
+    """What the state gains in small windows above what it does in large ones."""
+    return Value(
+        "above_plain", named("recurrent", small), named("recurrent", large), form="{:+.4f}"
+    )
+
+
+def on_the_frontier(scale: str) -> list[Expectation]:
+    """Against the dearest of the plain points of every overlap that cost no more."""
+    sizes, windows = SCALES[scale].sizes, SCALES[scale].windows
+    found = []
+    for window in windows:
+        most = flops_per_token(*sizes, window, 0)
+        for overlap in (0, *OVERLAPS[scale]):
+            within = [w for w in windows if flops_per_token(*sizes, w, overlap) <= most]
+            if not within:
+                continue
+            dearest = max(within, key=lambda w: flops_per_token(*sizes, w, overlap))
+            metric = f"loss@{overlap}" if overlap else "loss"
+            value = Value(
+                "loss", named("recurrent", window), named("plain", dearest), "{:+.4f}", metric
+            )
+            said = f"{window} against plain {dearest}, overlap {overlap}"
+            found.append(Expectation(value, "below", said=said))
+    return found
 
 
 def row(window: int) -> list[Any]:
@@ -121,20 +193,25 @@ def row(window: int) -> list[Any]:
     ]
 
 
-def over(metric: str, label: str, windows: Sequence[int]) -> Figure:
+def over(metric: str, label: str, windows: Sequence[int], overlaps: Sequence[int] = ()) -> Figure:
+    """The models' points, and those of plain ones that read with an overlap."""
+    curves = [(kind, kind, "") for kind in CARRIES]
+    curves += [("plain", f"plain, overlap {overlap}", f"@{overlap}") for overlap in overlaps]
     return Figure(
         f"Perplexity over {label}",
         label,
         "Perplexity a word",
         [
             Series(
-                kind,
+                name,
                 [
-                    (Value(metric, named(kind, window)), Value("perplexity", named(kind, window)))
+                    tuple(
+                        Value(f"{one}{at}", named(kind, window)) for one in (metric, "perplexity")
+                    )
                     for window in windows
                 ],
             )
-            for kind in CARRIES
+            for kind, name, at in curves
         ],
         frontier=True,
     )

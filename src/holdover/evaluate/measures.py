@@ -1,4 +1,4 @@
-"""What is reported of a scored text: perplexities with intervals, loss by position and distance, classes."""
+"""What is reported of a scored text: perplexities with intervals, loss by place, classification."""
 
 import math
 from collections.abc import Callable, Sequence
