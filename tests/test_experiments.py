@@ -27,7 +27,10 @@ EXPERIMENTS = [
     if re.search(r"^EXPERIMENT\b", path.read_text(), re.M)
 ]
 # Rates that a few short texts need not tell, since they hold no quotation or no name.
-UNTOLD = {"propagation": {"names_known", "pronoun_fits", "quote_closed", "sentence_goes_on"}}
+UNTOLD = {
+    "propagation": {"names_known", "pronoun_fits", "quote_closed", "sentence_goes_on"},
+    "three_questions": {"converged_after"},
+}
 every_experiment = pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 
 
@@ -99,7 +102,7 @@ def test_the_model_as_it_is_is_read_at_every_overlap(monkeypatch):
     experiment, overlap = opened("overlap")
     found = {"perplexity_per_word": 20.0, "loss": 3.0}
     monkeypatch.setattr(overlap, "of_evaluation", lambda record, row=0: found)
-    run = next(run for run in experiment.runs("small", (0,)) if run.arm == "untrained books")
+    run = next(run for run in experiment.runs("small", (0,)) if run.arm == "as it was books")
     before, asked = fingerprint("overlap", "small", run), []
 
     def evaluate(model, name, **settings):
@@ -107,7 +110,8 @@ def test_the_model_as_it_is_is_read_at_every_overlap(monkeypatch):
 
     measures = run.do(SimpleNamespace(settings=run.settings, evaluate=evaluate))
     overlaps = run.settings["overlaps"]
-    assert asked == [("books-plain", 300, overlaps), ("books-plain", 300, [0])]
+    # Each of its windows is alone already.
+    assert asked == [("books-plain", 300, overlaps)]
     assert {f"perplexity@{overlap}" for overlap in overlaps} < set(measures)
     assert measures["single_window_loss"] == 3.0
     # Other runs have the same settings in their hands.
@@ -156,6 +160,27 @@ def test_as_many_weights_are_as_many(scale):
         ).num_parameters()
     plain, recurrent = counts.values()
     assert recurrent <= plain < 1.001 * recurrent
+
+
+@pytest.mark.parametrize(
+    ("base", "expected"), [(2.5, 0.5), (3.25, 0.25), (2.2, 0.8), (5.0, 0.0), (1.0, None)]
+)
+def test_convergence_is_where_the_loss_of_the_base_is_reached(base, expected):
+    _, three = opened("three_questions")
+    found = three.convergence([[0, 4.0], [500, 2.5], [1000, 2.0]], base)
+    assert found == ({} if expected is None else {"converged_after": pytest.approx(expected)})
+
+
+@pytest.mark.parametrize("scale", ["small", "real", "paper"])
+def test_a_step_reads_as_many_tokens_whatever_a_window_holds(scale):
+    experiment, _ = opened("window_size")
+    overlap, _ = opened("overlap")
+    tokens = []
+    for run in [*experiment.runs(scale, (0,)), *overlap.runs(scale, (0,))]:
+        if "train" in run.settings and "recurrence" in run.settings:
+            train, window = run.settings["train"], run.settings["recurrence"]["window"]
+            tokens.append(train["rows"] * train["windows"] * window)
+    assert max(tokens) <= 1.2 * min(tokens)
 
 
 def test_equal_flops_are_those_of_the_largest_overlap_that_costs_no_more():
