@@ -150,7 +150,8 @@ def batch(scale: Scale, window: int) -> dict[str, int]:
     gradients go about as far back."""
     a_row = scale.window * scale.train["windows"]
     windows = max(1, round(a_row / window))
-    return {"windows": windows, "rows": round(scale.train["rows"] * a_row / (windows * window))}
+    rows = max(1, round(scale.train["rows"] * a_row / (windows * window)))
+    return {"windows": windows, "rows": rows}
 
 
 def threats_of_texts(scale: str) -> list[str]:
