@@ -50,6 +50,8 @@ ANCHOR = ("ETTh1", 24)
 # What Informer's code takes where nothing is said, instead of its script for that cell.
 BY_DEFAULT = {"past": 96, "label_len": 48, "shape": {}}
 DEFAULT = "informer by default"
+# How far an MSE may be from what is reported of it, which differs as much from one user to another.
+NEAR = 0.05
 # Cells in which the reproduction ran out of memory.
 UNMEASURED = [("ETTm1", 288), ("WTH", 336)]
 # Where Informer is also trained in float32, for what mixed precision changes.
@@ -288,14 +290,14 @@ def claims(chosen: Scale) -> list[Claim]:
             lowered(chosen.sequential, "sequential"),
         ),
         Claim(
-            "Our Informer's MSE on ETTh1-24 is near the one its authors print, 0.577.",
-            "Zhou et al. 2021, Table 2",
-            anchored(chosen, "informer"),
+            "Our Informer's MSE on ETTh1-24 is between 0.5 and 0.6.",
+            "Zhou et al. 2021, Table 2: 0.577",
+            anchored(chosen, "informer", 0.55),
         ),
         Claim(
-            "With what Informer's code takes by default, ours has the MSE there that users report.",
+            "With what Informer's code takes by default, ours has the MSE there that a user reports.",
             "0.526 in issue 134 of the code's repository",
-            anchored(chosen, DEFAULT),
+            anchored(chosen, DEFAULT, 0.526),
         ),
         Claim(
             "RSA-Informer is trained within 1.1 times Informer's memory, in cells where a reproduction "
@@ -326,11 +328,11 @@ def printed_lower(place: Place) -> bool:
     return known is None or known[1][0] < known[0][0]
 
 
-def anchored(chosen: Scale, arm: str) -> list[Expectation]:
+def anchored(chosen: Scale, arm: str, expected: float) -> list[Expectation]:
     if ANCHOR not in chosen.places:
         return []
     value = Value("mse", named(ANCHOR, arm), form="{:.3f}")
-    return [Expectation(value, "above", 0.5, "MSE"), Expectation(value, "below", 0.6, "MSE")]
+    return [Expectation(value, "within", expected, "MSE", NEAR)]
 
 
 def said(place: Place) -> str:

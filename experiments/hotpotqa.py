@@ -71,7 +71,7 @@ SCALES = {
         ("roberta-base",),
         "hotpot_train_v1.1.json",
         512,
-        {"questions": 30_000, "rows": 8},
+        {"questions": 30_000, "rows": 8, "patience": None},
         "hotpot_dev_distractor_v1.json",
     ),
 }

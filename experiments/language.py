@@ -26,7 +26,6 @@ class Scale:
     texts: dict[str, Text]
     window: int
     positions: int  # all that the model has
-    sizes: tuple[int, int]  # layers and width, for the formula of FLOPs
     train: dict[str, Any]  # options of the training
     rates: tuple[float, ...]  # learning rates to choose from, the middle one where none is chosen
     overlaps: tuple[int, ...]
@@ -71,7 +70,6 @@ SCALES = {
         texts={"novel": Text("time-machine", "time-machine", limits={"document_tokens": 400})},
         window=24,
         positions=48,
-        sizes=(2, 16),
         train=COMMON
         | {"rows": 2, "windows": 2, "max_steps": 2, "warm_up": 1, "validation_tokens": 120},
         rates=(1e-3, 2e-3),
@@ -85,7 +83,6 @@ SCALES = {
         texts={"books": books(40_000), "wikitext": WIKITEXT_2},
         window=300,
         positions=512,
-        sizes=(6, 256),
         train=COMMON
         | SHORT
         # Compiling takes longer than so small a model is trained for.
@@ -103,7 +100,6 @@ SCALES = {
         texts={"books": books(30_000), "wikitext": WIKITEXT_2},
         window=300,
         positions=8192,
-        sizes=(30, 576),
         train=COMMON
         | SHORT
         | {"bf16": True}
@@ -123,7 +119,6 @@ SCALES = {
         },
         window=300,
         positions=1024,
-        sizes=(12, 768),
         train=COMMON
         | ON_A_GPU
         | {"rows": 8, "windows": 20, "max_steps": 40_000, "validation_tokens": 15_000},

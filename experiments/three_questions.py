@@ -406,7 +406,12 @@ def layout(scale: str) -> Layout:
                 "question 3: cost, the plan's own budget",
                 [
                     Expectation(
-                        Value(f"{metric}: {arm}", COST, form=form, counted="above" in metric),
+                        Value(
+                            f"{metric}: {arm}",
+                            COST,
+                            form=form,
+                            counted=metric == "training_memory_above",
+                        ),
                         side,
                         bound,
                         f"{arm}, {said}",
@@ -439,7 +444,9 @@ def layout(scale: str) -> Layout:
             internal=["One learning rate for all, none its own best."],
             construct=[
                 "Cost is of models as they are written. Small ones wait for Python, which a state "
-                "gives more to do: compiled or replayed they would differ less."
+                "gives more to do: compiled or replayed they would differ less. They are trained in one "
+                "process, one after the other: what an earlier one leaves of the machine's own memory "
+                "counts for those behind it.",
             ],
         ),
     )
@@ -477,7 +484,7 @@ def quality(text: str) -> Table:
         "Above its base: nats a byte above the same architecture without a state (the last two: above "
         "GPT-2), paired; at equal FLOPs: above it when its windows overlap as far as the FLOPs of the "
         "row allow. Converged after: the part of the training after which the validation loss is the "
-        "one its base ends at; empty where it never is.",
+        "one its base ends at, of the seeds in which it ever is.",
     )
 
 

@@ -4,13 +4,15 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from evaluations import subwords
 from holdover.data.document import Document
 from holdover.data.encoders import ByteEncoder
 from holdover.data.tokens import Tokens
-from holdover.evaluate.measures import perplexities
-from holdover.evaluate.score import Scores
+from holdover.evaluate.measures import mean_by_distance, perplexities
+from holdover.evaluate.score import Scores, score
+from tiny import attach, build
 
 
 def tokens_of(texts, encoder=None, bos=False):
@@ -62,6 +64,36 @@ def test_what_is_predicted_is_all_but_the_first_token(text):
         assert found["bytes"] == len(rest)
         assert found["words"] == len(rest.decode(errors="replace").split())
         assert found["lines"] == rest.count(b"\n")
+
+
+@pytest.mark.parametrize("reset_every", [None, 1, 3])
+@pytest.mark.parametrize("overlap", [0, 3])
+@pytest.mark.parametrize("carry", ["none", "pooled"])
+def test_distances_are_counted_from_where_the_state_begins(carry, overlap, reset_every):
+    """Window by window, as they are read: a reset is in front of its window's first token."""
+    window, tokens = (
+        8,
+        tokens_of(["a text of forty-one bytes, to be read so.", "short", "x", "and on"]),
+    )
+    model = attach(
+        build("gpt2", vocab_size=256), window=window, overlap=overlap, carry=carry
+    ).eval()
+    scores = score(model, tokens, rows=2, device=torch.device("cpu"), reset_every=reset_every)
+    expected: dict[int, list[float]] = {}
+    for start, length in zip(tokens.bounds[:-1], tokens.lengths(), strict=True):
+        firsts = range(0, max(length - 1 - overlap, 1), window - overlap)
+        for number, first in enumerate(firsts):
+            begins = firsts[number // reset_every * reset_every] if reset_every else 0
+            for place in range(first + (overlap if number else 0), min(first + window, length - 1)):
+                part = (
+                    0 if place - begins < window else int(math.log2((place - begins) / window)) + 1
+                )
+                expected.setdefault(part, []).append(scores.nll[start + place + 1])
+    found = mean_by_distance(scores, tokens, window, overlap, reset_every)
+    assert [part["tokens"] for part in found] == [len(expected[part]) for part in sorted(expected)]
+    means = [np.mean(expected[part]) for part in sorted(expected)]
+    assert [part["loss"] for part in found] == pytest.approx(means, abs=1e-5)
+    assert [part["from"] for part in found] == [0, 8, 16, 32][: len(found)]
 
 
 def test_after_a_bos_everything_is_predicted():

@@ -120,6 +120,19 @@ def test_an_expectation_is_decided_by_the_whole_interval(values, side, bound, ex
     assert outcome(Expectation(Value("m", "a"), side, bound), records(a=values)) == expected
 
 
+def test_within_is_decided_by_both_sides():
+    near = Expectation(Value("m", "a"), "within", 1.0, width=0.5)
+    assert near.expected == "within 0.5 of 1"
+    for values, expected in (
+        ([0.9, 1.0, 1.1], "holds"),
+        ([0.4, 0.3, 0.35], "fails"),
+        ([1.9, 2.0, 2.1], "fails"),
+        ([0.5, 0.6, 0.4], "open"),
+        ([0.2, 1.0, 1.8], "open"),
+    ):
+        assert outcome(near, records(a=values)) == expected
+
+
 @pytest.mark.parametrize(("bound", "expected"), [(1.5, "holds"), (0.5, "fails"), (1.0, "open")])
 def test_of_what_is_counted_one_run_decides(bound, expected):
     value = Value("m", "a", counted=True)

@@ -14,7 +14,7 @@ from transformers import masking_utils
 
 from holdover.backbones import nobody_looks
 from holdover.train import TrainOptions, run
-from holdover.train.replay import check_replay
+from holdover.train.replay import _Segment, check_replay, form_of
 from holdover.windows import Window
 from runs import OtherGradient, command, losses_of, refusal, train
 from tiny import BLOCKS, attach, build
@@ -235,12 +235,13 @@ def copies_of_a_step(backbone, carry, masked, monkeypatch):
     if masked:
         mask, begins = torch.ones_like(ids, dtype=torch.bool), torch.zeros(2, dtype=torch.bool)
         window = replace(window, mask=mask, begins=begins.to(device))
-    # On the host XLNet makes a matrix, in older versions of transformers.
-    with nobody_looks(), torch.device(device):
+    with nobody_looks():
         state = model(windows=[window], num_items_in_batch=1).state.detach()
-        count = torch.ones((), device=device)
+        form, tensors = form_of([window] * 3, state)
+        segment, count = _Segment(model, form), torch.ones((), device=device)
         with Copies(device) as copies:
-            model(windows=[window] * 3, state=state, num_items_in_batch=count).loss.backward()
+            loss, *_ = segment(count, *tensors)
+            loss.backward()
     return copies.found
 
 
@@ -249,3 +250,21 @@ def copies_of_a_step(backbone, carry, masked, monkeypatch):
 def test_a_step_can_be_recorded(backbone, carry, masked, monkeypatch):
     found = copies_of_a_step(backbone, carry, masked, monkeypatch)
     assert not found, found[0]
+
+
+def test_what_names_no_device_is_made_where_the_step_is(monkeypatch):
+    """XLNet makes a matrix on the host, in older versions of transformers, and sends it."""
+    model = attach(build("gpt2"), window=8).train().to("meta")
+    ids = torch.zeros(2, 8, dtype=torch.long, device="meta")
+    form, tensors = form_of([Window(ids, targets=ids)], None)
+    made, forward = [], model.forward
+
+    def looked_at(**given):
+        made.append(torch.eye(2).device.type)
+        return forward(**given)
+
+    monkeypatch.setattr(model, "forward", looked_at)
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)
+    with nobody_looks():
+        _Segment(model, form)(torch.ones((), device="meta"), *tensors)
+    assert made == ["meta"] and torch.eye(2).device.type == "cpu"

@@ -85,22 +85,27 @@ def mean_by_position(scores: Scores, window: int, overlap: int) -> list[float | 
 
 
 def mean_by_distance(
-    scores: Scores, tokens: Tokens, window: int, forgotten_after: int | None
+    scores: Scores, tokens: Tokens, window: int, overlap: int, reset_every: int | None
 ) -> list[dict[str, Any]]:
-    """Mean loss by how much text stands in front of a token, within the window or behind it.
+    """Mean loss by how much was read before a token, in its window and in front of it.
 
-    What is counted begins with the document, or where the state is forgotten: `forgotten_after` tokens.
-    The first window, the second, the next two, the next four, ...
+    What was read begins with the document, or behind the last reset, every so many windows. The first
+    window, the second, the next two, the next four, ...
     """
-    in_front = np.arange(len(tokens)) - tokens.bounds[:-1][scores.document] - 1
-    if forgotten_after is not None:
-        in_front %= forgotten_after
+    where = scores.scored
+    document, number = scores.document[where], scores.window[where]
+    read = np.flatnonzero(where) - tokens.bounds[:-1][document] - 1
+    if reset_every is not None:
+        read -= number // reset_every * reset_every * (window - overlap)
+    nll, most = scores.nll[where], int(read.max()) + 1
     found, first, last = [], 0, window
-    while first <= in_front.max():
-        here = scores.scored & (first <= in_front) & (in_front < last)
+    while first < most:
+        here = (first <= read) & (read < last)
         if here.any():
-            loss = round(float(scores.nll[here].mean()), 5)
-            found.append({"from": first, "to": last, "loss": loss, "tokens": int(here.sum())})
+            loss = round(float(nll[here].mean()), 5)
+            found.append(
+                {"from": first, "to": min(last, most), "loss": loss, "tokens": int(here.sum())}
+            )
         first, last = last, 2 * last
     return found
 

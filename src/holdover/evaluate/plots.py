@@ -116,7 +116,7 @@ def loss_by_position(path_stem: str | Path, series: Mapping[str, np.ndarray]) ->
 def loss_by_distance(
     path_stem: str | Path, series: Mapping[str, Sequence[tuple[float, float]]]
 ) -> Paths:
-    """Mean loss of the tokens up to each distance from where the reading began, since the one before."""
+    """Mean loss up to each distance from where the reading began, since the distance before."""
     need_values(series, "loss by distance")
 
     def draw(panels: "Sequence[Axes]") -> None:
@@ -125,7 +125,7 @@ def loss_by_distance(
             axes.plot(*zip(*points, strict=True), label=name, **look_of(number))
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        axes.set_xlabel("Tokens in front, up to (the first point: a document's first window)")
+        axes.set_xlabel("Tokens read before, up to")
         axes.set_ylabel("Loss (nats per token)")
         axes.legend()
 

@@ -256,9 +256,7 @@ def _row(
             **perplexities(scores, tokens, window, options.draws, options.seed),
             "loss_by_position": mean_by_position(scores, window, overlap),
             # Of a plain model as well: the same tokens, to be compared.
-            "loss_by_distance": mean_by_distance(
-                scores, tokens, window, reset_every and reset_every * (window - overlap)
-            ),
+            "loss_by_distance": mean_by_distance(scores, tokens, window, overlap, reset_every),
             "flops_per_token": {
                 "formula": flops_per_token(*sizes_of(model), window, overlap),
                 "as_printed": printed_flops(*sizes_of(model), window, overlap),

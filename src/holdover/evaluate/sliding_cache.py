@@ -52,7 +52,7 @@ def read_with_cache(backbone: Any, tokens: Tokens, window: int, kept: int, rows:
         found = _read(backbone, torch.from_numpy(ids.astype("int64")), window, kept)
         for document, total in zip(documents, found.tolist(), strict=True):
             nats[document] = total
-    return Read(nats, [length - 1 for length in lengths])
+    return Read(nats, [max(length - 1, 0) for length in lengths])
 
 
 def of_equal_length(lengths: Sequence[int], rows: int) -> Iterator[list[int]]:

@@ -16,7 +16,7 @@ SCALES = ("smoke", "small", "real", "paper")
 """In seconds, to see every stage work; with the bundled model; with a real pretrained one; as the
 papers did it, with what is on the hub."""
 
-Side = Literal["below", "above"]
+Side = Literal["below", "above", "within"]
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,13 @@ class Expectation:
     side: Side
     bound: float = 0.0
     said: str = ""
+    width: float = 0.0
+    """Within: how far from the bound, on either side of it."""
+
+    @property
+    def expected(self) -> str:
+        around = f"{self.width:g} of " if self.side == "within" else ""
+        return f"{self.side} {around}{self.bound:g}"
 
 
 @dataclass(frozen=True)

@@ -118,10 +118,16 @@ def outcome(expectation: Expectation, records: Records) -> str:
         if not expectation.value.counted:
             return "open"
         low = high = found.value
-    below, above = high < expectation.bound, low > expectation.bound
-    if expectation.side == "above":
-        below, above = above, below
-    return "holds" if below else "fails" if above else "open"
+    bound, width = expectation.bound, expectation.width
+    match expectation.side:
+        case "below":
+            holds, fails = high < bound, low > bound
+        case "above":
+            holds, fails = low > bound, high < bound
+        case "within":
+            holds = bound - width < low and high < bound + width
+            fails = high < bound - width or bound + width < low
+    return "holds" if holds else "fails" if fails else "open"
 
 
 def verdict(outcomes: Sequence[str]) -> str:

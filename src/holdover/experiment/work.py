@@ -134,7 +134,7 @@ def training_memory(run: Path) -> int:
 def resident_memory(run: Path) -> int:
     """Bytes of the machine's own memory at the peak of a training, beside what a GPU held."""
     memory = read_json(run / FINISHED)["peak_memory"]
-    return memory.get("resident", memory["bytes"])
+    return memory["bytes" if memory["kind"] == "process resident" else "resident"]
 
 
 def log_of(run: Path) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ class CircularConv(nn.Conv1d):
     """Over each step and its two neighbours; those of the first are the second and the last.
 
     [B, T, channels] -> [B, T, width], as one product of the neighbours side by side: a convolution's own
-    kernels want steps behind channels, and would copy the series to that order and back.
+    kernels want steps behind channels, and would turn the series to that order and back.
     """
 
     def __init__(self, channels: int, width: int) -> None:

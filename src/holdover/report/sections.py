@@ -97,7 +97,7 @@ def _verdicts(section: Section) -> Iterator[str]:
     for claim, verdict, outcomes in found:
         details = "".join(
             f"<li>{escaped(e.said or e.value.metric)}: {measured(e.value, section)} "
-            f"<small>expected {e.side} {e.bound:g}: {outcome}</small></li>"
+            f"<small>expected {e.expected}: {outcome}</small></li>"
             for e, outcome in zip(claim.expects, outcomes, strict=True)
         )
         yield (
