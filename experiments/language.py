@@ -87,8 +87,9 @@ SCALES = {
         | SHORT
         # Compiling takes longer than so small a model is trained for.
         | {"bf16": True}
-        | {"rows": 16, "windows": 6, "max_steps": 400, "warm_up": 50}
-        | {"validate_every": 6_000_000, "validation_tokens": 20_000},
+        # Many small steps: a state is learnt slowly.
+        | {"rows": 8, "windows": 6, "max_steps": 1000, "warm_up": 50}
+        | {"validate_every": 8_000_000, "validation_tokens": 20_000},
         rates=(1e-4, 3e-4, 1e-3),
         overlaps=PUBLISHED_OVERLAPS,
         plain_overlaps=PLAIN_OVERLAPS,

@@ -91,7 +91,7 @@ SCALES = {
         overlaps=(0, 4, 16, 32, 64, 128),
         timed_steps=16,
         texts=TEXTS,
-        train={"rows": 32, "windows": 8, "max_steps": 600, "warm_up": 100, "bf16": True}
+        train={"rows": 16, "windows": 6, "max_steps": 1000, "warm_up": 100, "bf16": True}
         | {"validation_tokens": 30_000, "validate_every": 6_000_000, "save_every": 10_000},
         read=READ,
     ),
