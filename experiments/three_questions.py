@@ -32,7 +32,7 @@ from holdover.experiment import (
     last_checkpoint,
     log_of,
     of_evaluation,
-    ratio,
+    paired_difference,
     resident_memory,
     training_memory,
 )
@@ -268,12 +268,8 @@ def at_equal_flops(ours: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]
     ]
     within = [one for one in reached if one[1] <= ours["flops_counted"]] or reached[:1]
     metric, _, overlap = max(within, key=lambda one: one[2])
-    mine, its = ours["loss"], base[metric]
-    above: Any = mine["value"] - its["value"]
-    if mine.get("counts") is not None and mine["counts"] == its.get("counts"):
-        nats = [one - other for one, other in zip(mine["sums"], its["sums"], strict=True)]
-        above = ratio(nats, mine["counts"], mine["over"])
-    return {"above_at_equal_flops": above, "overlap_at_equal_flops": overlap}
+    found = paired_difference(ours["loss"], base[metric])
+    return {"above_at_equal_flops": found, "overlap_at_equal_flops": overlap}
 
 
 def measure_cost(work: Work) -> dict[str, Any]:

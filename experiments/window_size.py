@@ -33,7 +33,7 @@ from holdover.experiment import (
     Value,
     Work,
     of_evaluation,
-    ratio,
+    paired_difference,
 )
 
 CARRIES = {"plain": "none", "recurrent": "pooled"}
@@ -90,9 +90,7 @@ def measure(work: Work) -> dict[str, Any]:
             names = ("loss", "perplexity", "flops_per_token")
             measures |= {f"{name}@{overlap}": part[name] for name in names}
     for plain in work.found.values():
-        ours, its = measures["loss"], plain["loss"]
-        nats = [one - other for one, other in zip(ours["sums"], its["sums"], strict=True)]
-        measures["above_plain"] = ratio(nats, ours["counts"], ours["over"])
+        measures["above_plain"] = paired_difference(measures["loss"], plain["loss"])
     return measures
 
 

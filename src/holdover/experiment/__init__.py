@@ -17,7 +17,7 @@ from .definition import (
     Value,
 )
 from .estimates import Estimate, estimate, outcome, verdict
-from .measures import bounded, in_units, of_evaluation, ratio
+from .measures import bounded, in_units, of_evaluation, paired_difference, ratio
 from .options import RunOptions
 from .records import Records, read_records
 from .runner import plan_runs, run_experiment
@@ -49,6 +49,7 @@ __all__ = [
     "log_of",
     "of_evaluation",
     "outcome",
+    "paired_difference",
     "plan_runs",
     "ratio",
     "read_records",

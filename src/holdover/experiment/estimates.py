@@ -16,7 +16,7 @@ import numpy as np
 
 from ..evaluate.intervals import Resampled
 from .definition import Expectation, Value
-from .measures import value_of
+from .measures import same_units, value_of
 from .records import Records
 
 
@@ -72,7 +72,7 @@ def _of_pairs(
         return _over_seeds([value_of(one) - value_of(other) for one, other in both], names)
     ((one, other),) = both
     difference = value_of(one) - value_of(other)
-    if _same_units(one, other):
+    if same_units(one, other):
         sums = np.array(one["sums"]) - np.array(other["sums"])
         _, low, high = Resampled(np.arange(len(sums))).interval(
             sums, np.array(one["counts"]), transform=lambda mean: mean
@@ -80,15 +80,6 @@ def _of_pairs(
         joined = f", {one['joined']} at a time" if "joined" in one else ""
         return Estimate(difference, low, high, f"one seed, {one['over']}{joined}, paired", names)
     return Estimate(difference, None, None, "one run of each", names)
-
-
-def _same_units(one: Any, other: Any) -> bool:
-    return (
-        isinstance(one, Mapping)
-        and isinstance(other, Mapping)
-        and "counts" in one
-        and one["counts"] == other.get("counts")
-    )
 
 
 def _over_seeds(values: Sequence[float], names: tuple[str, ...]) -> Estimate:

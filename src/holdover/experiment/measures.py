@@ -61,6 +61,23 @@ def ratio(sums: Sequence[float], counts: Sequence[float], over: str) -> dict[str
     return {**bounded(value, interval, over), **in_units(above.tolist(), below.tolist())}
 
 
+def paired_difference(ours: Mapping[str, Any], its: Mapping[str, Any]) -> dict[str, Any] | float:
+    """What a measure is above another: unit by unit, where both were scored on the same ones."""
+    if not same_units(ours, its):
+        return value_of(ours) - value_of(its)
+    difference = [one - other for one, other in zip(ours["sums"], its["sums"], strict=True)]
+    return ratio(difference, ours["counts"], ours["over"])
+
+
+def same_units(one: Any, other: Any) -> bool:
+    return (
+        isinstance(one, Mapping)
+        and isinstance(other, Mapping)
+        and "counts" in one
+        and one["counts"] == other.get("counts")
+    )
+
+
 def in_units(sums: Sequence[float], counts: Sequence[float]) -> dict[str, Any]:
     """What a measure keeps for comparisons in pairs; `joined` units in a row are one where there are too
     many, which makes intervals no narrower."""
