@@ -181,15 +181,15 @@ def middle_rate(scale: str) -> float:
 def train(work: Work, text: Text, rate: float, recurrence: dict[str, Any]) -> Any:
     """A model that has been trained on a text; gives the end of its run."""
     settings = work.settings
+    # The same steps, only faster: no settings.
+    faster = {"compile": True, "replay": recurrence.get("recompute", "none") == "none"}
     folder = work.train(
         **found(settings["model"]),
         data=text.train,
         learning_rate=rate,
         added_learning_rate=ADDED_TIMES * rate,
         recurrence=recurrence,
-        # The same steps, only faster: no setting.
-        replay=work.on_gpu and recurrence.get("recompute", "none") == "none",
-        **settings["train"],
+        **settings["train"] | (faster if work.on_gpu else {}),
     )
     return last_checkpoint(folder)
 
