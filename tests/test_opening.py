@@ -195,6 +195,28 @@ def test_the_shape_reaches_the_model():
     assert random_model("gpt2", SHAPE, 300, POOLED, 0).vocabulary == 300
 
 
+def test_settings_that_follow_from_the_shape_follow_it():
+    shape = {"n_layer": 1, "d_model": 32, "n_head": 4, "d_inner": 32}
+    xlnet = random_model("xlnet", shape, 256, RecurrenceConfig(carry="memory", window=4), 0)
+    assert xlnet.backbone.config.d_head == 8
+    shape = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4}
+    shape |= {"num_key_value_heads": 4, "intermediate_size": 32}
+    llama = random_model("llama", shape, 256, POOLED, 0)
+    assert llama.backbone.model.layers[0].self_attn.q_proj.weight.shape == (32, 32)
+
+
+def test_what_cannot_be_opened_again_is_not_made(tmp_path):
+    """A width of heads that does not fit the model's was refused after the training, by what read it."""
+    shape = {"n_layer": 1, "d_model": 32, "n_head": 4, "d_inner": 32}
+    none = RecurrenceConfig(carry="none", window=4)
+    with pytest.raises(ValueError, match=r"no xlnet model can be made with .*d_head=16"):
+        random_model("xlnet", {**shape, "d_head": 16}, 256, none, 0)
+    random_model("xlnet", shape, 256, none, 0).save_pretrained(tmp_path / "one")
+    assert open_model(str(tmp_path / "one")).backbone.config.d_head == 8
+    with pytest.raises(ValueError, match=r"no xlnet model can be made with n_head=8"):
+        random_model(str(tmp_path / "one"), {"n_head": 8}, 256, none, 0)
+
+
 # On the command line
 
 

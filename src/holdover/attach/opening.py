@@ -2,7 +2,7 @@
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -129,11 +129,12 @@ def check_vocabulary(model: RecurrentModel, encoder: Any) -> None:
 def configuration(name: str, shape: Mapping[str, Any], vocabulary: int | None = None) -> Any:
     """Of a model by name, or of a type of models (its default one), with some settings changed."""
     config: Any
+    made: dict[str, Any] = {}
     with quietly(), _refusing(name):
         if name in BACKBONES and not Path(name).is_dir():
-            special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
-            sized = {} if vocabulary is None else {"vocab_size": vocabulary}
-            config = AutoConfig.for_model(name, **sized, **special)
+            made = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+            made |= {} if vocabulary is None else {"vocab_size": vocabulary}
+            config = AutoConfig.for_model(name, **made)
         elif recurrence_of(name) is not None:
             config = RecurrentModelConfig.from_pretrained(model_folder(name)).backbone
         else:
@@ -143,7 +144,13 @@ def configuration(name: str, shape: Mapping[str, Any], vocabulary: int | None = 
             near = difflib.get_close_matches(key, list(config.to_dict()), n=3)
             hint = f"; did you mean {', '.join(near)}?" if near else "."
             raise ValueError(f"shape: {key!r} is not a setting of {config.model_type} models{hint}")
-    return config
+    if not shape:
+        return config
+    with _refusing_shape(config, shape):
+        if made:
+            # Anew: some settings follow from others (the width of a head from the model's).
+            return AutoConfig.for_model(name, **{**made, **shape})
+        return type(config).from_dict({**config.to_dict(), **shape})
 
 
 def random_model(
@@ -158,10 +165,14 @@ def random_model(
 
 def from_configuration(config: Any, shape: Mapping[str, Any], **how: Any) -> Any:
     """A stock language model with random weights; how: as transformers' from_config takes it."""
-    try:
-        for key, value in shape.items():
-            setattr(config, key, value)
+    with _refusing_shape(config, shape):
         return AutoModelForCausalLM.from_config(config, **how)
+
+
+@contextmanager
+def _refusing_shape(config: Any, shape: Mapping[str, Any]) -> Iterator[None]:
+    try:
+        yield
     # Whatever a model makes of a shape that is none: no two fail alike.
     except Exception as error:
         told = " ".join(str(error).split()).rstrip(".")

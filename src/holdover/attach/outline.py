@@ -144,10 +144,10 @@ def _seen(name: str, changes: str, precision: Precision) -> Kept:
     of products and attention, and the two sums a layer that its norms read.
     """
     shape = json.loads(changes)
-    config = configuration(name, shape)
     # Masks of models that have them as buffers (GPT-Neo) are as large as their positions.
-    known = shape.get("max_position_embeddings", config.max_position_embeddings)
+    known = configuration(name, shape).max_position_embeddings
     shape["max_position_embeddings"] = max(known, TRIED)
+    config = configuration(name, shape)
     wide = 2 if precision == "bfloat16" else 4
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
     saved: dict[int, Tensor] = {}
