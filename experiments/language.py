@@ -85,12 +85,11 @@ SCALES = {
         positions=512,
         train=COMMON
         | SHORT
-        # Compiling takes longer than so small a model is trained for.
         | {"bf16": True}
         # Many small steps: a state is learnt slowly.
         | {"rows": 8, "windows": 6, "max_steps": 1000, "warm_up": 50}
         | {"validate_every": 8_000_000, "validation_tokens": 20_000},
-        rates=(1e-4, 3e-4, 1e-3),
+        rates=(3e-5, 1e-4, 3e-4),
         overlaps=PUBLISHED_OVERLAPS,
         plain_overlaps=PLAIN_OVERLAPS,
         windows=(200, 300, 400, 500),

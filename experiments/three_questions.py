@@ -208,13 +208,15 @@ def shape_of(model: str, scale: Scale) -> dict[str, Any]:
 
 def measure(work: Work) -> dict[str, Any]:
     settings, model = work.settings, work.settings["model"]
+    xlnet = model["model"] == "xlnet"
     run = work.train(
         data=settings["data"],
         **model,
         **settings["train"],
         recurrence=settings["recurrence"],
-        # The same steps, only faster: no setting. Records of a wide XLNet's would not fit on a card.
-        replay=work.on_gpu and (model["model"] != "xlnet" or model["shape"]["d_model"] < 512),
+        # The same steps, only faster: no settings. Records of a wide XLNet's would not fit on a card.
+        compile=work.on_gpu and not xlnet,
+        replay=work.on_gpu and (not xlnet or model["shape"]["d_model"] < 512),
     )
     end = last_checkpoint(run)
     work.read(read_run(end / RUN)["data"]["training"])
