@@ -209,13 +209,15 @@ def shape_of(model: str, scale: Scale) -> dict[str, Any]:
 def measure(work: Work) -> dict[str, Any]:
     settings, model = work.settings, work.settings["model"]
     xlnet = model["model"] == "xlnet"
+    # A width that no tile of 8 numbers fits is compiled wrongly by torch 2.11, and so refused.
+    odd = model["shape"].get("n_inner", 0) % 8
     run = work.train(
         data=settings["data"],
         **model,
         **settings["train"],
         recurrence=settings["recurrence"],
         # The same steps, only faster: no settings. Records of a wide XLNet's would not fit on a card.
-        compile=work.on_gpu and not xlnet,
+        compile=work.on_gpu and not xlnet and not odd,
         replay=work.on_gpu and (not xlnet or model["shape"]["d_model"] < 512),
     )
     end = last_checkpoint(run)

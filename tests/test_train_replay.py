@@ -252,9 +252,16 @@ def test_a_step_can_be_recorded(backbone, carry, masked, monkeypatch):
     assert not found, found[0]
 
 
-def test_what_names_no_device_is_made_where_the_step_is(monkeypatch):
-    """XLNet makes a matrix on the host, in older versions of transformers, and sends it."""
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_names_no_device_is_made_where_the_step_is(compiled, monkeypatch):
+    """XLNet makes a matrix on the host, in older versions of transformers, and sends it. Compiled steps
+    are left alone: they would be compiled again for a device."""
     model = attach(build("gpt2"), window=8).train().to("meta")
+    if compiled:
+        model.compile_step(backend="eager")
+        with model.uncompiled():
+            assert not model.compiled
+    assert model.compiled == compiled
     ids = torch.zeros(2, 8, dtype=torch.long, device="meta")
     form, tensors = form_of([Window(ids, targets=ids)], None)
     made, forward = [], model.forward
@@ -267,4 +274,4 @@ def test_what_names_no_device_is_made_where_the_step_is(monkeypatch):
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)
     with nobody_looks():
         _Segment(model, form)(torch.ones((), device="meta"), *tensors)
-    assert made == ["meta"] and torch.eye(2).device.type == "cpu"
+    assert made == (["cpu"] if compiled else ["meta"]) and torch.eye(2).device.type == "cpu"

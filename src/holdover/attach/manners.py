@@ -114,6 +114,11 @@ class Manners:
         self._compiled.step = torch.compile(self._step, **options)
         self._compiled.lower = torch.compile(self._run_lower, **options)
 
+    @property
+    def compiled(self) -> bool:
+        """Whether steps run compiled."""
+        return self._compiled.step is not None
+
     @contextmanager
     def uncompiled(self) -> Iterator[None]:
         """Inside, the step runs as it was written."""

@@ -5,6 +5,7 @@ several times as long to start one by one. Replayed, they are the same kernels o
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -99,8 +100,9 @@ class _Segment(nn.Module):
     def forward(self, count: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
         windows, state = self.form.put_together(tensors)
         # Some models make a matrix on the host and send it (XLNet, transformers 5.17), which a record
-        # cannot hold: here what says no device is made on this one.
-        with count.device:
+        # cannot hold: here what says no device is made on this one. Not for compiled steps: to them a
+        # device is one more thing to compile for, and Transformer-XL's failed at it (torch 2.11).
+        with nullcontext() if self.model.compiled else count.device:
             output = self.model(windows=windows, state=state, num_items_in_batch=count)
         self.behind, found = form_of([], output.state.detach())
         return (output.loss, *found)
