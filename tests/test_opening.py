@@ -9,6 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from holdover import RecurrenceConfig, add_recurrence
 from holdover.attach import model_folder, numbered, open_model, random_model, recurrence_of
 from runs import SHAPE, best_of, command, losses_of, refusal, train, weights_of
+from tiny import BLOCKS, CONFIGS, DECODERS, VOCABULARY
 
 POOLED = RecurrenceConfig(window=8, overlap=2, map_hidden=(12,))
 PLAIN = RecurrenceConfig(window=8, carry="none")
@@ -203,6 +204,16 @@ def test_settings_that_follow_from_the_shape_follow_it():
     shape |= {"num_key_value_heads": 4, "intermediate_size": 32}
     llama = random_model("llama", shape, 256, POOLED, 0)
     assert llama.backbone.model.layers[0].self_attn.q_proj.weight.shape == (32, 32)
+
+
+@pytest.mark.parametrize("name", [*DECODERS, "xlnet", BLOCKS])
+def test_a_random_model_of_every_type_is_opened_again(name, tmp_path):
+    kind = "holdover_xl" if name == BLOCKS else name
+    model = random_model(kind, CONFIGS[name], VOCABULARY, PLAIN, 0).eval()
+    model.save_pretrained(tmp_path / "saved")
+    again = open_model(str(tmp_path / "saved")).eval()
+    ids = torch.arange(8)[None]
+    assert torch.equal(model(ids).logits, again(ids).logits)
 
 
 def test_what_cannot_be_opened_again_is_not_made(tmp_path):
