@@ -43,6 +43,7 @@ from holdover.experiment import (
     of_evaluation,
 )
 from holdover.mechanisms.rem import RecurrenceEncoding, lag_weights
+from holdover.page.wording import scaled
 
 WINDOW = 512
 # The 14 layers of the RSA paper; everything else as in the original Transformer-XL.
@@ -337,7 +338,12 @@ def learnt(checkpoint: Path) -> dict[str, list[list[float]]]:
 def layout(scale: str) -> Layout:
     chosen = SCALES[scale]
     shared = len(chosen.shares) > 1
+    steps, rows = chosen.train["max_steps"], chosen.train.get("rows", COMMON["rows"])
+    shape, window = chosen.shape, WINDOW // chosen.shrinks
     return Layout(
+        done=f"Models of {shape['n_layer']} layers x {shape['d_model']} with random weights, trained on "
+        f"{' and on '.join(chosen.texts)}: {steps:,} steps of {rows} rows x {window} characters, "
+        f"{scaled(steps * rows * window)} in all, the same for every arm.",
         claims=[claim for claim in claims(scale) if claim.expects],
         tables=[
             *(text_table(text, arms) for text, arms in chosen.texts.items()),

@@ -240,6 +240,9 @@ def layout(scale: str) -> Layout:
     chosen = SCALES[scale]
     names = dict.fromkeys(name for name, _ in chosen.places)
     return Layout(
+        done="Every forecaster learns from the training part of one data set, for at most "
+        "6 epochs that end when the validation part is forecast no better, with the lengths and layers "
+        "that Informer's published script has for the cell; all windows of the test part are scored.",
         claims=[claim for claim in claims(chosen) if claim.expects],
         tables=[
             *(error_table(name, of(name, chosen.places), "shuffled") for name in names),

@@ -8,6 +8,7 @@ from typing import Any
 
 from holdover.attach import RUN, read_run
 from holdover.experiment import Work, last_checkpoint, of_evaluation
+from holdover.page.wording import scaled
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,13 @@ SCALES = {
         windows=PUBLISHED_WINDOWS,
     ),
 }
+NAMES = {
+    "books-plain": "The small GPT-2 of the package (5.9 million weights, pretrained on books)",
+    "smollm2": "SmolLM2-135M-Instruct",
+    "gpt2": "GPT-2 small",
+}
+# The pretrained model, not trained any further.
+STOCK = "as it was"
 # What is added learns at this many times the rate of what was pretrained.
 ADDED_TIMES = 10
 
@@ -149,6 +157,19 @@ def batch(scale: Scale, window: int) -> dict[str, int]:
     return {"windows": windows, "rows": rows}
 
 
+def done(scale: str, *, whole: bool = True) -> str:
+    """What every model of an experiment is, and how long it is trained."""
+    chosen, how = SCALES[scale], SCALES[scale].train
+    name = chosen.model["model"]
+    tokens = how["max_steps"] * how["rows"] * how["windows"] * chosen.window
+    texts = " and on ".join(chosen.texts) if whole else next(iter(chosen.texts))
+    return (
+        f"{NAMES.get(name, f'A small {name} with random weights')}, trained on {texts}: "
+        f"{how['max_steps']:,} steps of {how['rows']} rows x {how['windows']} windows of "
+        f"{chosen.window} tokens, {scaled(tokens)} in all, about as many for every arm."
+    )
+
+
 def threats_of_texts(scale: str) -> list[str]:
     """How far what is read stands for the papers' texts."""
     if scale == "paper":
@@ -159,8 +180,9 @@ def threats_of_texts(scale: str) -> list[str]:
     ]
     if scale == "small":
         said.append(
-            "The bundled model was pretrained on the training books: on books every arm is trained on, "
-            "and on WikiText adapted."
+            "The bundled model was pretrained on the training books, in steps of more tokens: on books "
+            "every arm is trained on, with noisier steps, which need not end below the model as it was; "
+            "to WikiText it is adapted."
         )
     for name, text in SCALES[scale].texts.items():
         if tokens := text.limits.get("document_tokens"):
@@ -210,6 +232,17 @@ def measures_of(work: Work, model: Any, text: Text, **settings: Any) -> dict[str
         "perplexity": measures[text.denominator],
         "parameters_added": record["model"]["parameters"]["added"],
     }
+
+
+def has_stock(scale: str) -> bool:
+    """Whether there is a model to compare with as it was before."""
+    return not SCALES[scale].model.get("from_scratch")
+
+
+def read_stock(work: Work, text: Text, **how: Any) -> dict[str, Any]:
+    """The evaluation of the pretrained model as it is, every window alone."""
+    opened = found(work.settings["model"])
+    return read(work, opened.pop("model"), text, **opened, **how)
 
 
 def found(model: dict[str, Any]) -> dict[str, Any]:

@@ -202,6 +202,9 @@ def overall(right: np.ndarray, document: np.ndarray) -> dict[str, Any]:
 def layout(scale: str) -> Layout:
     shown, distances = arms(scale), SHOWN[scale]
     return Layout(
+        done=f"Models of 2 layers x 64 with random weights, trained for {STEPS[scale]:,} steps of "
+        f"{TRAIN['rows']} texts of {TRAINED + 1} windows of {WINDOW} tokens, and asked about texts they "
+        "have not seen.",
         claims=[
             Claim(
                 "A model without a state does no better than chance across windows.",
@@ -265,6 +268,7 @@ def layout(scale: str) -> Layout:
                 "windows since the fact",
                 "probability of the fact",
                 [Series(arm, curve=(f"recall: {arm}", "by distance")) for arm in shown],
+                log_x=True,
             ),
             Figure(
                 "Majority by length",

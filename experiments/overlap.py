@@ -9,12 +9,23 @@
 * cache: the plain one behind the keys and values of the last tokens, where its positions are rotary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from language import SCALES, common, found, read, text_of, threats_of_texts, train
+from language import (
+    SCALES,
+    STOCK,
+    common,
+    done,
+    has_stock,
+    read,
+    read_stock,
+    text_of,
+    threats_of_texts,
+    train,
+)
 
 from holdover.attach import RUN, open_model, read_run, remove_recurrence
 from holdover.data.encoders import open_encoder
@@ -22,6 +33,7 @@ from holdover.data.options import TextOptions
 from holdover.data.splits import read_text
 from holdover.evaluate.sliding_cache import bytes_a_token, read_with_cache
 from holdover.experiment import (
+    Cell,
     Claim,
     Expectation,
     Experiment,
@@ -45,7 +57,6 @@ KINDS = ("plain", "recurrent")
 # how much is read of each document.
 KEPT = {"smoke": (0, 1, 8), "real": (0, 1, 30, 300)}
 READ_WITH_CACHE = 30_000
-STOCK = "as it was"
 # Nats a token within which two models count as equally good.
 ALIKE = 0.005
 # Per word on the test splits of WikiText-103 and PG-19: overlap, plain, recurrent.
@@ -93,7 +104,7 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
         for kind in KINDS
     }
     made = [run for kind in KINDS for run in rates[kind]]
-    for text in texts_with_stock(scale):
+    for text in chosen.texts if has_stock(scale) else ():
         settings = {**common(scale), "text": text, "window": chosen.window}
         overlaps = list(chosen.plain_overlaps)
         made.append(
@@ -142,12 +153,6 @@ def arms(scale: str) -> list[tuple[str, int, int, tuple[int, ...]]]:
     return plain + recurrent
 
 
-def texts_with_stock(scale: str) -> list[str]:
-    """Where there is a model to compare with as it was before."""
-    chosen = SCALES[scale]
-    return [] if chosen.model.get("from_scratch") else list(chosen.texts)
-
-
 def named(kind: str, text: str, overlap: int = 0, full: bool = False) -> str:
     if kind in ("plain", "cache", STOCK):
         return f"{kind} {text}{' all positions' if full else ''}"
@@ -184,10 +189,9 @@ def measure(work: Work) -> dict[str, Any]:
 
 
 def measure_stock(work: Work) -> dict[str, Any]:
-    """The pretrained model as it is, every window alone."""
-    opened = found(work.settings["model"])
-    window = work.settings["window"]
-    return read_at(work, opened.pop("model"), window=window, **opened)
+    overlaps = list(work.settings["overlaps"])
+    record = read_stock(work, text_of(work), window=work.settings["window"], overlap=overlaps)
+    return at_overlaps(work, record)
 
 
 def measure_cache(work: Work) -> dict[str, Any]:
@@ -214,29 +218,35 @@ def measure_cache(work: Work) -> dict[str, Any]:
     return measures
 
 
-def read_at(work: Work, model: Any, **how: Any) -> dict[str, Any]:
+def read_at(work: Work, model: Any) -> dict[str, Any]:
     """Measures at every overlap, and of every window as a text of its own."""
-    overlaps, text = work.settings["overlaps"], text_of(work)
-    record = read(work, model, text, overlap=list(overlaps), **how)
+    text = text_of(work)
+    measures = at_overlaps(work, read(work, model, text, overlap=list(work.settings["overlaps"])))
+    if work.settings["recurrence"]["carry"] != "none":
+        alone = read(work, model, text, "alone", overlap=[0], carry=1, diagnose_state=False)
+        measures["single_window_loss"] = of_evaluation(alone)["loss"]
+    return measures
+
+
+def at_overlaps(work: Work, record: Mapping[str, Any]) -> dict[str, Any]:
     measures: dict[str, Any] = {}
-    for number, overlap in enumerate(overlaps):
+    for number, overlap in enumerate(work.settings["overlaps"]):
         part = of_evaluation(record, number)
         measures |= {f"{name}@{overlap}": value for name, value in part.items()}
-        measures[f"perplexity@{overlap}"] = part[text.denominator]
-    if work.settings.get("recurrence", {}).get("carry", "none") == "none":
+        measures[f"perplexity@{overlap}"] = part[text_of(work).denominator]
+    if "loss@0" in measures:
         # Without a state every window is alone.
         measures["single_window_loss"] = measures["loss@0"]
-        return measures
-    alone = read(work, model, text, "alone", overlap=[0], carry=1, diagnose_state=False, **how)
-    measures["single_window_loss"] = of_evaluation(alone)["loss"]
     return measures
 
 
 def layout(scale: str) -> Layout:
     texts = list(SCALES[scale].texts)
     return Layout(
+        done=done(scale),
         claims=[claim for claim in claims(scale) if claim.expects],
         tables=[
+            rates_table(scale),
             *(one for text in texts for one in (table(scale, text), single_windows(scale, text))),
             *([cache_table(scale, text) for text in texts] if scale in KEPT else []),
         ],
@@ -244,13 +254,15 @@ def layout(scale: str) -> Layout:
         threats=Threats(
             internal=[
                 "Plain and recurrent models make as many steps of as many windows, at the learning rate "
-                "that was best for each kind on the same list (one seed, the last validation). A "
+                "that was best for each kind on the same list (one seed, the last validation), tried on "
+                "one text and used on all, as the authors did. A "
                 "recurrent model is trained at its own overlap, so that a sixth of what it reads at the "
                 "largest was read before.",
                 "Windows of all positions make as many steps of about as many tokens.",
             ],
             construct=[
-                "Perplexity a word divides by the words of the text as the tokenizer was given it; "
+                "Perplexity a word divides by the words of the text as the tokenizer was given it, on "
+                "WikiText by those and the ends of lines, which the papers count as words; "
                 "FLOPs are the formula of the paper, which counts the state as nothing."
             ],
             external=[
@@ -322,14 +334,38 @@ def against(text: str, overlap: int, plain_overlap: int) -> Value:
     )
 
 
+def rates_table(scale: str) -> Table:
+    *_, first = SCALES[scale].texts
+    return Table(
+        f"Learning rates, tried on {first}",
+        ("rate", *KINDS),
+        [
+            [
+                f"{rate:g}",
+                *(Value("valid_loss", f"rate {rate:g} {kind}", form="{:.4f}") for kind in KINDS),
+            ]
+            for rate in SCALES[scale].rates
+        ],
+        "Validation loss at the end, nats a token, one seed. The rate of the lowest is used for that "
+        "kind on every text; what is added learns ten times as fast.",
+    )
+
+
+def counted_in(scale: str, text: str) -> str:
+    lines = SCALES[scale].texts[text].denominator == "perplexity_per_word_and_line"
+    return "Perplexity a word or end of line" if lines else "Perplexity a word"
+
+
 def table(scale: str, text: str) -> Table:
     chosen, rows = SCALES[scale], []
+    stock = named(STOCK, text)
     for overlap in chosen.plain_overlaps:
         printed = PUBLISHED.get(text, {}).get(overlap, ("", ""))
         recurrent = overlap in chosen.overlaps
         rows.append(
             [
                 str(overlap),
+                *([Value(f"perplexity@{overlap}", stock)] if has_stock(scale) else []),
                 Value(f"perplexity@{overlap}", named("plain", text)),
                 Value(f"perplexity@{overlap}", named("recurrent", text, overlap))
                 if recurrent
@@ -343,6 +379,7 @@ def table(scale: str, text: str) -> Table:
     rows.append(
         [
             f"none, windows of all {chosen.positions:,} positions",
+            *([""] if has_stock(scale) else []),
             Value("perplexity@0", full),
             "",
             "",
@@ -352,9 +389,10 @@ def table(scale: str, text: str) -> Table:
         ]
     )
     return Table(
-        f"Perplexity a word on {text}",
+        f"{counted_in(scale, text)} on {text}",
         [
             "overlap",
+            *([STOCK] if has_stock(scale) else []),
             "plain",
             "recurrent",
             "nats a token",
@@ -363,17 +401,19 @@ def table(scale: str, text: str) -> Table:
             "paper, recurrent",
         ],
         rows,
-        "Nats a token: recurrent minus plain, paired; below zero the state helps.",
+        "Nats a token: recurrent minus plain, of the seeds that both have, paired; below zero the state "
+        "helps. As it was: the model before it was trained here.",
     )
 
 
 def single_windows(scale: str, text: str) -> Table:
     """What training did to texts of a single window, where nothing is carried."""
     plain = named("plain", text)
-    rows = [["plain", Value("single_window_loss", plain, form="{:.4f}"), ""]]
-    if text in texts_with_stock(scale):
+    rows: list[list[Cell]] = [["plain", Value("single_window_loss", plain, form="{:.4f}"), ""]]
+    if has_stock(scale):
         stock = named(STOCK, text)
-        rows.insert(0, [STOCK, Value("single_window_loss", stock, form="{:.4f}"), ""])
+        its = Value("single_window_loss", stock, form="{:.4f}")
+        rows.insert(0, [STOCK, its, Value("single_window_loss", stock, plain, "{:+.4f}")])
     for overlap in SCALES[scale].overlaps:
         arm = named("recurrent", text, overlap)
         rows.append(
@@ -421,7 +461,7 @@ def figure(scale: str, text: str) -> Figure:
     return Figure(
         f"What a perplexity costs: {text}",
         "FLOPs a token",
-        "Perplexity a word",
+        counted_in(scale, text),
         [
             Series(
                 "plain",

@@ -192,6 +192,8 @@ def sign_test(ours: np.ndarray, plain: np.ndarray) -> dict[str, Any]:
 
 def layout(scale: str) -> Layout:
     return Layout(
+        done=f"The package's two models of 6 million weights, of which one carries a state, go on for "
+        f"{WRITTEN} tokens after each of {SCALES[scale].contexts:,} windows of {SCALES[scale].window}.",
         claims=[
             Claim(
                 "Continuations with a carried state are nearer in topic to their context.",

@@ -36,6 +36,7 @@ from holdover.experiment import (
     resident_memory,
     training_memory,
 )
+from holdover.page.wording import scaled
 
 
 @dataclass(frozen=True)
@@ -347,10 +348,15 @@ def validations(run: Path) -> list[list[float]]:
 
 
 def layout(scale: str) -> Layout:
-    texts = tuple(SCALES[scale].texts)
+    chosen = SCALES[scale]
+    texts, how = tuple(chosen.texts), chosen.train
+    read = how["max_steps"] * how["rows"] * how["windows"] * chosen.window
     recurrent = [(arm, base) for arm, (_, _, base) in ARMS.items() if base in ("GPT-2", "XLNet")]
     own = [(arm, base) for arm, base in recurrent if arm.startswith((GPT2, XLNET)) and carries(arm)]
     return Layout(
+        done=f"Models of {chosen.layers} layers x {chosen.width} with random weights, each trained on "
+        f"{' and on '.join(texts)}: {how['max_steps']:,} steps of {how['rows']} rows x {how['windows']} "
+        f"windows of {chosen.window} bytes, {scaled(read)} bytes in all, the same for every arm.",
         claims=[
             Claim(
                 "Recurrence lowers the loss of the same architecture.",
@@ -484,7 +490,9 @@ def quality(text: str) -> Table:
         "Above its base: nats a byte above the same architecture without a state (the last two: above "
         "GPT-2), paired; at equal FLOPs: above it when its windows overlap as far as the FLOPs of the "
         "row allow. Converged after: the part of the training after which the validation loss is the "
-        "one its base ends at, of the seeds in which it ever is.",
+        "one its base ends at, of the seeds in which it ever is. Without its state, and with another "
+        "text's: nats a byte above the same model with its own. FLOPs are counted, and not by the "
+        "papers' formula.",
     )
 
 

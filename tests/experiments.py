@@ -44,6 +44,7 @@ FILE = """
 
     def layout(scale):
         return Layout(
+            done="Three documents were read.",
             claims=[Claim("The state helps.", "nowhere", [
                 Expectation(Value("loss", "with state", "plain", "{{:+.3f}}"), "below", said="loss"),
             ])],

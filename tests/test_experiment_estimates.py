@@ -55,6 +55,30 @@ def test_differences_of_seeds_are_paired():
     # A seed that one of them lacks is no pair.
     found = estimate(Value("m", "a", "b"), records(a=[1.0, 5.0, 9.0], b=[1.5, 5.6]))
     assert found.value == pytest.approx(-0.55) and found.over == "2 seeds"
+    # Of two no interval is made: Student's t would be twelve times as wide as they are apart.
+    assert found.low is found.high is None
+
+
+def test_two_seeds_are_as_sure_as_their_text_is_long():
+    one, two = units([9.0, 11.0, 10.0]), units([9.5, 11.5, 10.0])
+    base, second = units([10.0, 12.0, 11.1]), units([10.5, 12.4, 11.0])
+    few = records(a=[one, two], b=[base, second], once=[one], bare=[1.0, 2.0])
+    found = estimate(Value("m", "a", "b"), few)
+    assert (
+        found.value == pytest.approx(-0.1, abs=0.002)
+        and found.over == "2 seeds, 3 documents, paired"
+    )
+    # No seed and no document says anything else.
+    assert -0.11 < found.low <= found.value <= found.high < -0.09
+    alone = estimate(Value("m", "a"), few)
+    assert alone.value == pytest.approx((one["value"] + two["value"]) / 2)
+    assert alone.low < alone.value < alone.high
+    assert alone.over == "2 seeds, 3 documents"
+    # A loss keeps its units and no interval of its own.
+    once = estimate(Value("m", "once"), few)
+    assert once.low < once.value < once.high and once.over == "one seed, 3 documents"
+    bare = estimate(Value("m", "bare"), few)
+    assert (bare.value, bare.low, bare.over) == (1.5, None, "2 seeds")
 
 
 def test_one_seed_has_the_interval_of_its_own_units():
@@ -146,6 +170,8 @@ def test_of_what_is_counted_one_run_decides(bound, expected):
         (["holds", "fails"], "partly reproduced"),
         (["holds", "open"], "partly reproduced"),
         (["holds", "missing"], "partly reproduced"),
+        (["holds", "open", "open"], "undecided"),
+        (["holds", "fails", "open", "open"], "partly reproduced"),
         (["fails", "fails"], "not reproduced"),
         (["fails", "missing"], "not reproduced"),
         (["fails", "open"], "undecided"),
@@ -155,3 +181,6 @@ def test_of_what_is_counted_one_run_decides(bound, expected):
 )
 def test_verdicts(outcomes, expected):
     assert verdict(outcomes) == expected
+    # Before all runs are there only that nothing is there can be said.
+    known = expected != "not measured"
+    assert verdict(outcomes, complete=False) == ("incomplete" if known else expected)

@@ -9,11 +9,24 @@ from pathlib import Path
 import pytest
 
 import browser
+import holdover.page
 from experiments import experiment_file
 from holdover import cli
-from holdover.experiment import RunOptions, Value, estimate, read_records, run_experiment
+from holdover.experiment import (
+    Figure,
+    Layout,
+    Records,
+    RunOptions,
+    Series,
+    Value,
+    estimate,
+    read_records,
+    run_experiment,
+)
 from holdover.report import ReportOptions, report
 from holdover.report.cells import shown
+from holdover.report.charts import LOOKS, draw
+from holdover.report.gather import Section
 
 COUNTS = {"words": 1_500_000, "bytes": 8_000_000}
 
@@ -94,6 +107,42 @@ def test_a_deleted_record_takes_its_numbers_along(results):
     assert "2.910" not in page.with_suffix(".md").read_text()
 
 
+def test_a_claim_is_incomplete_until_all_its_runs_are_there(results):
+    (results / "nothing" / "smoke" / "with-state-seed2.json").unlink()
+    page = page_of(results)
+    said, beside = page.read_text(), page.with_suffix(".md").read_text()
+    assert "Incomplete." in said and "Reproduced." not in said
+    assert "**incomplete** (so far it holds): The state helps." in beside
+    assert "| 8 of 9 runs: 3 arms, 2 to 3 seeds |" in beside
+    assert "8 of 9 runs were made so far" in beside
+    # A file of records from before runs were planned in it.
+    path = results / "nothing" / "smoke" / "experiment.json"
+    about = json.loads(path.read_text())
+    assert about["planned"] == {"plain": 3, "with state": 3, "late": 3}
+    for key in ("planned", "done"):
+        del about[key]
+    path.write_text(json.dumps(about))
+    assert "Reproduced." in page_of(results).read_text()
+
+
+def test_a_measure_that_no_run_has_is_not_a_missing_run(results):
+    for path in (results / "nothing" / "smoke").glob("plain-*.json"):
+        made = json.loads(path.read_text())
+        del made["measures"]["loss"]
+        path.write_text(json.dumps(made))
+    page = page_of(results)
+    beside = page.with_suffix(".md").read_text()
+    assert "| plain | none |  | 30.47 |" in beside and "| never | \u2013 |" in beside
+    assert 'title="no run has it">none<' in page.read_text()
+
+
+def test_brackets_and_what_was_done_are_explained(results):
+    page = page_of(results)
+    for said in (page.read_text(), page.with_suffix(".md").read_text()):
+        assert "In brackets: 95 % intervals. From three seeds on" in said
+        assert "Three documents were read." in said
+
+
 def test_the_tables_in_markdown(results):
     said = page_of(results).with_suffix(".md").read_text()
     assert "| plain | 3.010 [2.985, 3.035] |  | 30.47 |" in said
@@ -128,6 +177,43 @@ def test_first_it_says_what_was_measured(results):
     amount = "books (test): 22 documents, 1.5 million words, 8 million bytes"
     assert scored.strip() == f"{amount}; power (test): 2,857 windows; a text (test)"
     assert "CPU" in computed and computed.strip().endswith(" s)")
+
+
+def curves(*arms):
+    """A section whose records hold these arms' curves alone."""
+    found = {
+        arm: {
+            "run": arm,
+            "arm": arm,
+            "seed": 0,
+            "curves": {"c": [[1, 0.5], [10, 0.4], [1000, 0.1]]},
+        }
+        for arm in arms
+    }
+    return Section("name", "small", {}, Layout(), Records(None, found))
+
+
+def test_series_look_the_same_whichever_others_there_are():
+    names = [str(number) for number in range(LOOKS)]
+    figure = Figure("F", "x", "y", [Series(name, curve=(name, "c")) for name in names])
+    for drawn in (draw(figure, curves(*names)), draw(figure, curves("7"))):
+        assert 'class="line series7"' in drawn
+    assert "series0" not in draw(figure, curves("7"))
+    # Told apart without colours: by their dashes, of which one series has none.
+    style = (Path(holdover.page.__file__).parent / "page.css").read_text()
+    dashes = re.findall(r"\.line\.series(\d) \{ stroke-dasharray: ([\d ]+);", style)
+    assert len({dash for _, dash in dashes}) == len(dashes) == LOOKS - 1
+
+
+def test_an_axis_of_several_powers_of_ten():
+    figure = Figure("F", "x", "y", [Series("a", curve=("a", "c"))], log_x=True)
+    drawn = draw(figure, curves("a"))
+    ticks = re.findall(r'<text class="tick"[^>]*text-anchor="middle">([^<]*)<', drawn)
+    assert [tick for tick in ticks if tick] == ["1", "10", "100", "1000"]
+    (line,) = re.findall(r'class="line series0" d="(M[^"]+L[^"]+)"', drawn)
+    first, second, third = (float(x) for x in re.findall(r"[ML]([\d.]+) ", line))
+    assert third - second == pytest.approx(2 * (second - first), abs=0.2)
+    assert "Bars" not in drawn
 
 
 def test_samples_are_the_notes_of_the_first_seeds(results):

@@ -95,6 +95,8 @@ class Figure:
     note: str = ""
     frontier: bool = False
     """Draw a line through the points that no other beats in both: lower and further left."""
+    log_x: bool = False
+    """Where x goes over several powers of ten."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,8 @@ class Threats:
 
 @dataclass(frozen=True)
 class Layout:
+    done: str = ""
+    """What was done, with how much: models, texts, steps."""
     claims: Sequence[Claim] = ()
     tables: Sequence[Table] = ()
     figures: Sequence[Figure] = ()

@@ -1,10 +1,11 @@
 """What records say of a value: a mean over seeds and its interval, or one run and its own.
 
-* Several seeds: the mean, with Student's t over seeds, cut where the measure ends (shares at 1).
+* Three seeds or more: the mean, with Student's t over seeds, cut where the measure ends (shares at 1).
   That says what another seed would change, on the same text.
-* One seed: the interval of the run itself, over units of the text. That says what another text of the
-  kind would change, with the same weights.
-* Differences are paired: by seed, or with one seed unit by unit.
+* One seed or two: the mean, with an interval over units of the text. That says what another text of the
+  kind would change, with the same weights. (Student's t over two is so wide that a second seed would
+  undo what the first had decided, however well they agree.)
+* Differences are paired: by seed, or with fewer unit by unit.
 """
 
 import math
@@ -18,6 +19,9 @@ from ..evaluate.intervals import Resampled
 from .definition import Expectation, Value
 from .measures import same_units, value_of
 from .records import Records
+
+# For an interval over seeds.
+FEWEST_SEEDS = 3
 
 
 @dataclass(frozen=True)
@@ -49,14 +53,14 @@ def _having(records: Sequence[Mapping[str, Any]], metric: str) -> list[Mapping[s
 def _of_arm(value: Value, records: Sequence[Mapping[str, Any]]) -> Estimate:
     measures = [record["measures"][value.metric] for record in records]
     names = tuple(record["run"] for record in records)
-    if len(measures) > 1:
+    if len(measures) >= FEWEST_SEEDS:
         values = [value_of(measure) for measure in measures]
         return _cut(_over_seeds(values, names), values, value)
-    (measure,) = measures
-    if not isinstance(measure, Mapping):
-        return Estimate(float(measure), None, None, "one run", names)
-    low, high, over = measure.get("low"), measure.get("high"), measure.get("over", "one run")
-    return Estimate(float(measure["value"]), low, high, f"one seed, {over}", names)
+    first, *others = measures
+    if others or not isinstance(first, Mapping) or first.get("low") is None:
+        return _over_units(measures, [], names)
+    over = f"one seed, {first.get('over', 'one run')}"
+    return Estimate(value_of(first), first["low"], first["high"], over, names)
 
 
 def _of_pairs(
@@ -64,22 +68,33 @@ def _of_pairs(
 ) -> Estimate:
     names = tuple(record["run"] for pair in pairs for record in pair)
     metrics = value.metric, value.minus_metric or value.metric
-    both = [
-        tuple(record["measures"][name] for record, name in zip(pair, metrics, strict=True))
-        for pair in pairs
-    ]
-    if len(both) > 1:
+    ours, theirs = (
+        [pair[place]["measures"][name] for pair in pairs] for place, name in enumerate(metrics)
+    )
+    if len(pairs) >= FEWEST_SEEDS:
+        both = zip(ours, theirs, strict=True)
         return _over_seeds([value_of(one) - value_of(other) for one, other in both], names)
-    ((one, other),) = both
-    difference = value_of(one) - value_of(other)
-    if same_units(one, other):
-        sums = np.array(one["sums"]) - np.array(other["sums"])
-        _, low, high = Resampled(np.arange(len(sums))).interval(
-            sums, np.array(one["counts"]), transform=lambda mean: mean
-        )
-        joined = f", {one['joined']} at a time" if "joined" in one else ""
-        return Estimate(difference, low, high, f"one seed, {one['over']}{joined}, paired", names)
-    return Estimate(difference, None, None, "one run of each", names)
+    return _over_units(ours, theirs, names)
+
+
+def _over_units(ours: Sequence[Any], theirs: Sequence[Any], names: tuple[str, ...]) -> Estimate:
+    """The mean of few runs above that of others, if any; with an interval where all of them were scored
+    on the same units."""
+    values = [np.mean([value_of(one) for one in group]) for group in (ours, theirs) if group]
+    difference = float(values[0] - sum(values[1:]))
+    seeds = "one seed" if len(ours) == 1 else f"{len(ours)} seeds"
+    first = ours[0]
+    if not all(same_units(first, one) for one in (*ours, *theirs)):
+        return Estimate(difference, None, None, seeds, names)
+    sums = np.sum([one["sums"] for one in ours], axis=0)
+    if theirs:
+        sums = sums - np.sum([other["sums"] for other in theirs], axis=0)
+    _, low, high = Resampled(np.arange(len(sums))).interval(
+        sums, len(ours) * np.array(first["counts"]), transform=lambda mean: mean
+    )
+    over = f"{seeds}, {first['over']}"
+    over += f", {first['joined']} at a time" if "joined" in first else ""
+    return Estimate(difference, low, high, over + (", paired" if theirs else ""), names)
 
 
 def _over_seeds(values: Sequence[float], names: tuple[str, ...]) -> Estimate:
@@ -121,13 +136,18 @@ def outcome(expectation: Expectation, records: Records) -> str:
     return "holds" if holds else "fails" if fails else "open"
 
 
-def verdict(outcomes: Sequence[str]) -> str:
-    """Of a claim, by its expectations."""
+def verdict(outcomes: Sequence[str], complete: bool = True) -> str:
+    """Of a claim, by its expectations; none is given before all the runs it needs were made."""
     known = [outcome for outcome in outcomes if outcome != "missing"]
     if not known:
         return "not measured"
+    if not complete:
+        return "incomplete"
     if all(outcome == "holds" for outcome in outcomes):
         return "reproduced"
     if all(outcome == "fails" for outcome in known):
         return "not reproduced"
-    return "partly reproduced" if "holds" in known else "undecided"
+    holds = known.count("holds")
+    # Where something fails or most hold; one among many that are open says nothing yet.
+    partly = holds and ("fails" in known or 2 * holds >= len(outcomes))
+    return "partly reproduced" if partly else "undecided"

@@ -1,5 +1,6 @@
 """A layout as JSON, beside the records it names: a report needs no experiment file."""
 
+from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
@@ -30,6 +31,8 @@ def to_json(name: str, scale: str, experiment: Experiment) -> dict[str, Any]:
         "title": experiment.title,
         "question": experiment.question,
         "source": experiment.source,
+        "planned": Counter(run.arm for run in experiment.runs(scale, experiment.seeds[scale])),
+        "done": layout.done,
         "claims": [asdict(claim) for claim in layout.claims],
         "tables": [asdict(table) for table in layout.tables],
         "figures": [asdict(figure) for figure in layout.figures],
@@ -40,6 +43,7 @@ def to_json(name: str, scale: str, experiment: Experiment) -> dict[str, Any]:
 
 def from_json(found: dict[str, Any]) -> Layout:
     return Layout(
+        done=found.get("done", ""),
         claims=[
             Claim(
                 claim["text"],

@@ -6,6 +6,8 @@ from ..page.wording import MINUS, escaped
 from .gather import Section
 
 NOTHING = "\u2013"
+# Where there are runs, and none of them has it.
+NEVER = "none"
 # From here on digits are no news; whole numbers, with their commas, are read longer.
 LARGE, LARGE_WHOLE = 1e6, 1e9
 
@@ -14,11 +16,12 @@ def shown(value: Value, found: Estimate | None) -> tuple[str, str]:
     """The number and its interval, as text; without a record a dash."""
     if found is None:
         return NOTHING, ""
-    bounds = ""
-    # What is the same in all runs, such as a cost, has an interval of no width.
-    if found.low is not None and found.high is not None and found.low < found.high:
-        bounds = f"[{_form(value, found.low)}, {_form(value, found.high)}]"
-    return _form(value, found.value), bounds
+    number, bounds = _form(value, found.value), ""
+    if found.low is not None and found.high is not None:
+        low, high = _form(value, found.low), _form(value, found.high)
+        # What is the same in all runs, such as a cost, has an interval of no width.
+        bounds = "" if low == number == high else f"[{low}, {high}]"
+    return number, bounds
 
 
 def _form(value: Value, number: float) -> str:
@@ -32,7 +35,10 @@ def as_text(cell: Cell, section: Section) -> str:
         return cell
     if isinstance(cell, Published):
         return cell.printed
-    return " ".join(part for part in shown(cell, section.estimate(cell)) if part)
+    found = section.estimate(cell)
+    if found is None and section.records.of(cell.arm):
+        return NEVER
+    return " ".join(part for part in shown(cell, found) if part)
 
 
 def as_html(cell: Cell, section: Section) -> str:
@@ -48,7 +54,9 @@ def measured(value: Value, section: Section) -> str:
     found = section.estimate(value)
     number, bounds = shown(value, found)
     if found is None:
-        return f'<span class="missing" title="no record">{number}</span>'
+        never = bool(section.records.of(value.arm))
+        told = "no run has it" if never else "no record"
+        return f'<span class="missing" title="{told}">{NEVER if never else number}</span>'
     more = ' data-share="yes"' if value.share else ""
     if value.minus is not None:
         more += f' data-minus="{escaped(value.minus)}"'

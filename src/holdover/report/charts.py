@@ -1,6 +1,8 @@
 """Figures of a report: points and curves out of records, as inline SVG."""
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,48 +13,59 @@ from ..page.wording import escaped
 from .gather import Section
 
 # Looks that the style sheet has.
-LOOKS = 6
+LOOKS = 10
 
 
 def draw(figure: Figure, section: Section) -> str:
     """Nothing where no record has a point of it."""
-    drawn = [(series, points_of(series, section)) for series in figure.series]
-    known = [(series, points) for series, points in drawn if points]
+    # A series looks the same whichever others have records.
+    drawn = [
+        (f"series{number % LOOKS}", series, points_of(series, section))
+        for number, series in enumerate(figure.series)
+    ]
+    known = [(look, series, points) for look, series, points in drawn if points]
     if not known:
         return ""
-    every = [point for _, points in known for point in points]
+    if figure.log_x:
+        known = [
+            (look, series, [replace(p, x=math.log10(p.x)) for p in points if p.x > 0])
+            for look, series, points in known
+        ]
+    every = [point for _, _, points in known for point in points]
     bounds = [value for p in every for value in (p.y, p.low, p.high)]
     chart = Chart(
         f"{figure.title}: {figure.y} over {figure.x}",
-        Axis.around(figure.x, [point.x for point in every], write=short, ticks=4),
+        Axis.around(
+            figure.x, [p.x for p in every], write=powers if figure.log_x else short, ticks=4
+        ),
         Axis.around(figure.y, bounds, write=short),
         height=290,
     )
-    for number, (series, points) in enumerate(known):
-        look = f"series{number % LOOKS}"
+    for look, series, points in known:
         chart.line(look, [(point.x, point.y) for point in sorted(points, key=lambda p: p.x)])
         if series.curve is None:
             chart.points(look, points)
-    names = [
-        (swatch(f"series{number % LOOKS}"), series.name) for number, (series, _) in enumerate(known)
-    ]
+    names = [(swatch(look, series.curve is None), series.name) for look, series, _ in known]
     if figure.frontier:
         chart.line("frontier", [(point.x, point.y) for point in frontier(every)])
-        names.append((swatch("frontier"), "frontier: nothing is lower and further left"))
+        names.append((swatch("frontier", False), "frontier: nothing is lower and further left"))
     legend = "".join(f"<li>{drawn} {escaped(name)}</li>" for drawn, name in names)
-    note = f" {escaped(figure.note)}" if figure.note else ""
+    bars = any(point.low is not None for point in every)
+    notes = ["Bars: 95\u00a0% intervals, where there are any."] if bars else []
+    notes += [figure.note] if figure.note else []
     return (
         f"<figure><h3>{escaped(figure.title)}</h3>{chart.svg()}"
         f'<ul class="legend">{legend}</ul>'
-        f"<figcaption>Bars: 95&nbsp;% intervals, where there are any.{note}</figcaption></figure>"
+        f"<figcaption>{escaped(' '.join(notes))}</figcaption></figure>"
     )
 
 
-def swatch(look: str) -> str:
+def swatch(look: str, marked: bool) -> str:
     """A piece of the line, for the legend."""
+    marker = f'<circle class="marker {look}" cx="15" cy="5" r="3.5"/>' if marked else ""
     return (
         f'<svg class="swatch" viewBox="0 0 30 10" aria-hidden="true">'
-        f'<path class="line {look}" d="M1 5H29"/></svg>'
+        f'<path class="line {look}" d="M1 5H29"/>{marker}</svg>'
     )
 
 
@@ -86,6 +99,11 @@ def _curve(records: Sequence[Mapping[str, Any]], name: str) -> list[Point]:
     same = [curve for curve in curves if [x for x, _ in curve] == [x for x, _ in curves[0]]]
     means = np.mean([[y for _, y in curve] for curve in same], axis=0)
     return [Point(float(x), float(y)) for (x, _), y in zip(curves[0], means, strict=True)]
+
+
+def powers(value: float) -> str:
+    """A tick of an axis of logarithms: whole powers of ten alone."""
+    return short(10**value) if abs(value - round(value)) < 1e-9 else ""
 
 
 def short(value: float) -> str:

@@ -11,6 +11,10 @@ from ..experiment.layout_file import LAYOUT, from_json
 from ..experiment.records import Records, read_json, read_records
 from .options import ReportOptions
 
+# How an expectation came out, of several and of one.
+SAID = {"holds": "hold", "fails": "fail", "open": "open", "missing": "not measured"}
+ONE = {"holds": "it holds", "fails": "it fails", "open": "it is open", "missing": "not measured"}
+
 
 @dataclass(frozen=True)
 class Section:
@@ -50,7 +54,21 @@ class Section:
         return [[outcome(e, self.records) for e in claim.expects] for claim in self.layout.claims]
 
     def verdicts(self) -> list[str]:
-        return [verdict(outcomes) for outcomes in self.outcomes()]
+        lacking = set(self.lacking())
+        found = []
+        for claim, outcomes in zip(self.layout.claims, self.outcomes(), strict=True):
+            needed = {arm for e in claim.expects for arm in (e.value.arm, e.value.minus)}
+            found.append(verdict(outcomes, complete=not needed & lacking))
+        return found
+
+    def lacking(self) -> list[str]:
+        """Arms of which runs are still to be made."""
+        planned = self.about.get("planned", {})
+        return [arm for arm, runs in planned.items() if len(self.records.of(arm)) < runs]
+
+    def planned(self) -> int:
+        """Runs, made or not."""
+        return sum(self.about.get("planned", {}).values())
 
 
 def named_text(text: Mapping[str, Any]) -> str:
@@ -58,13 +76,14 @@ def named_text(text: Mapping[str, Any]) -> str:
     return f"{text['source']} ({split})" if split else str(text["source"])
 
 
-def tally(outcomes: Sequence[str]) -> str:
+def tally(outcomes: Sequence[str], verdict: str) -> str:
     """How many of a claim's expectations came out how."""
+    so_far = "so far " if verdict == "incomplete" else ""
     if len(outcomes) == 1:
-        return ""
-    said = {"holds": "hold", "fails": "fail", "open": "open", "missing": "not measured"}
-    counts = [(outcomes.count(name), word) for name, word in said.items()]
-    return f"of {len(outcomes)}: " + ", ".join(f"{many} {word}" for many, word in counts if many)
+        return so_far + ONE[outcomes[0]] if so_far else ""
+    counts = [(outcomes.count(name), word) for name, word in SAID.items()]
+    told = ", ".join(f"{many} {word}" for many, word in counts if many)
+    return f"{so_far}of {len(outcomes)}: {told}"
 
 
 def gather(options: ReportOptions) -> list[Section]:

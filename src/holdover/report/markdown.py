@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from . import samples
 from .cells import as_text
 from .gather import Section, tally
-from .overview import HEADS, glance
+from .overview import HEADS, INTERVALS, glance
 from .threats import threats
 
 
 def as_markdown(sections: Sequence[Section]) -> str:
-    parts = [*_overview(sections), *(part for section in sections for part in _section(section))]
-    return "\n\n".join(parts) + "\n"
+    parts = [part for section in sections for part in _section(section)]
+    return "\n\n".join([*_overview(sections), INTERVALS, *parts]) + "\n"
 
 
 def _overview(sections: Sequence[Section]) -> Iterable[str]:
@@ -24,9 +24,11 @@ def _section(section: Section) -> Iterable[str]:
     about = section.about
     yield f"## {about['title']} ({section.scale})"
     yield about["question"]
+    if section.layout.done:
+        yield section.layout.done
     found = zip(section.layout.claims, section.verdicts(), section.outcomes(), strict=True)
     lines = [
-        f"* **{verdict}**{_counted(outcomes)}: {claim.text} ({claim.source})"
+        f"* **{verdict}**{_counted(outcomes, verdict)}: {claim.text} ({claim.source})"
         for claim, verdict, outcomes in found
     ]
     if lines:
@@ -45,8 +47,9 @@ def _section(section: Section) -> Iterable[str]:
     yield "\n".join(f"* {kind} validity: {' '.join(said)}" for kind, said in found.items() if said)
 
 
-def _counted(outcomes: Sequence[str]) -> str:
-    return f" ({tally(outcomes)})" if tally(outcomes) else ""
+def _counted(outcomes: Sequence[str], verdict: str) -> str:
+    told = tally(outcomes, verdict)
+    return f" ({told})" if told else ""
 
 
 def _line(cells: Sequence[str]) -> str:

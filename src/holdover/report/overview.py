@@ -7,6 +7,11 @@ from ..page.wording import count, duration, scaled
 from .gather import Section, named_text
 
 HEADS = ("experiment", "runs", "scored on", "computed on")
+INTERVALS = (
+    "In brackets: 95 % intervals. From three seeds on they are over seeds, and say what another seed "
+    "would change; with fewer they are over parts of the test text, and say what another text would "
+    "change, with the same weights."
+)
 # So many texts are named, others counted.
 LISTED = 6
 
@@ -22,10 +27,15 @@ def glance(section: Section) -> Glance:
     devices = sorted({record["provenance"]["device"] for record in records})
     seconds = sum(record["seconds"] for record in records)
     return Glance(
-        runs=f"{count(len(records), 'run')}: {count(len(section.arms()), 'arm')}, {_seeds(section)}",
+        runs=f"{_runs(section)}: {count(len(section.arms()), 'arm')}, {_seeds(section)}",
         scored=_texts(section),
         computed=f"{'; '.join(devices)} ({duration(seconds)})",
     )
+
+
+def _runs(section: Section) -> str:
+    made = len(section.records.found)
+    return f"{made} of {section.planned()} runs" if section.lacking() else count(made, "run")
 
 
 def _seeds(section: Section) -> str:

@@ -8,7 +8,7 @@ from . import samples
 from .cells import as_html, measured
 from .charts import draw
 from .gather import Section, tally
-from .overview import HEADS, glance
+from .overview import HEADS, INTERVALS, glance
 from .threats import threats
 
 KINDS = {
@@ -16,6 +16,7 @@ KINDS = {
     "partly reproduced": "open",
     "not reproduced": "bad",
     "undecided": "open",
+    "incomplete": "open",
     "not measured": "open",
 }
 QUESTION = (
@@ -32,6 +33,7 @@ def head(sections: Sequence[Section]) -> str:
 <h1>{QUESTION}</h1>
 <p class="lead">{runs} runs, {duration(seconds)} of computing. Every number below is looked up in their
 records; point at one to see which.</p>
+<p class="hint">{INTERVALS}</p>
 {_overview(sections)}
 {_claims(sections)}
 </header>"""
@@ -56,7 +58,7 @@ def _overview(sections: Sequence[Section]) -> str:
 def _claims(sections: Sequence[Section]) -> str:
     lines = [
         f'<tr><th scope="row"><span class="said {KINDS[verdict]}">{verdict}</span><br>'
-        f"<small>{tally(outcomes)}</small></th>"
+        f"<small>{tally(outcomes, verdict)}</small></th>"
         f'<td class="note claim">{escaped(claim.text)}</td>'
         f'<td class="note claim"><a href="#{section.anchor}">{escaped(section.about["title"])}, '
         f"{section.scale}</a></td></tr>"
@@ -80,6 +82,7 @@ def body(section: Section) -> str:
     parts = [
         f"<h2>{escaped(about['title'])} <small>({section.scale})</small></h2>",
         f"<p>{escaped(about['question'])}</p>",
+        f"<p>{escaped(section.layout.done)}</p>" if section.layout.done else "",
         f'<p class="hint">{escaped(about["source"])}</p>',
         *_verdicts(section),
         *(_table(table, section) for table in section.layout.tables),
@@ -96,7 +99,7 @@ def _verdicts(section: Section) -> Iterator[str]:
     found = zip(section.layout.claims, section.verdicts(), section.outcomes(), strict=True)
     for claim, verdict, outcomes in found:
         details = "".join(
-            f"<li>{escaped(e.said or e.value.metric)}: {measured(e.value, section)} "
+            f"<li>{escaped(e.said or e.value.arm)}: {measured(e.value, section)} "
             f"<small>expected {e.expected}: {outcome}</small></li>"
             for e, outcome in zip(claim.expects, outcomes, strict=True)
         )

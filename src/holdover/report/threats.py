@@ -30,14 +30,19 @@ def _internal(section: Section) -> Iterator[str]:
     devices = sorted({one["device"] for one in made})
     if len(devices) > 1:
         yield f"The runs were made on different devices: {'; '.join(devices)}."
-    failed = missing_arms(section)
-    if failed:
-        yield f"Not measured yet: {', '.join(failed)}."
+    if section.lacking():
+        made_so_far = len(section.records.found)
+        yield f"{made_so_far} of {section.planned()} runs were made so far: what is incomplete is open."
+    if failed := missing_arms(section):
+        yield f"Not measured yet: {'; '.join(failed)}."
 
 
 def _external(section: Section) -> Iterator[str]:
     texts = {
-        named_text(text) for record in section.records.found.values() for text in record["data"]
+        named_text(text)
+        for record in section.records.found.values()
+        for text in record["data"]
+        if text.get("split") != "train"
     }
     if texts:
         yield f"Measured on {', '.join(sorted(texts))}, and nowhere else."
@@ -45,7 +50,7 @@ def _external(section: Section) -> Iterator[str]:
         section.layout.threats.scale
         or {
             "smoke": "Sizes at which nothing can be learnt: the numbers show that it runs.",
-            "small": "A model of a few million weights: larger ones need not behave alike.",
+            "small": "Small models: larger ones need not behave alike.",
             "real": "One pretrained model of one family.",
             "paper": "The papers' own model and data.",
         }[section.scale]
