@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from ..page.wording import scaled
+
 if TYPE_CHECKING:
     from .work import Work
 
@@ -126,7 +128,8 @@ class Expectation:
     @property
     def expected(self) -> str:
         around = f"{self.width:g} of " if self.side == "within" else ""
-        return f"{self.side} {around}{self.bound:g}"
+        bound = f"{self.bound:g}" if abs(self.bound) < 1e6 else scaled(self.bound)
+        return f"{self.side} {around}{bound}"
 
 
 @dataclass(frozen=True)

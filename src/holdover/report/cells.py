@@ -36,9 +36,15 @@ def as_text(cell: Cell, section: Section) -> str:
     if isinstance(cell, Published):
         return cell.printed
     found = section.estimate(cell)
-    if found is None and section.records.of(cell.arm):
+    if found is None and runs_lack(cell, section):
         return NEVER
     return " ".join(part for part in shown(cell, found) if part)
+
+
+def runs_lack(value: Value, section: Section) -> bool:
+    """That there are runs, and not that they are still to be made."""
+    arms = [value.arm] if value.minus is None else [value.arm, value.minus]
+    return all(section.records.of(arm) for arm in arms)
 
 
 def as_html(cell: Cell, section: Section) -> str:
@@ -54,7 +60,7 @@ def measured(value: Value, section: Section) -> str:
     found = section.estimate(value)
     number, bounds = shown(value, found)
     if found is None:
-        never = bool(section.records.of(value.arm))
+        never = runs_lack(value, section)
         told = "no run has it" if never else "no record"
         return f'<span class="missing" title="{told}">{NEVER if never else number}</span>'
     more = ' data-share="yes"' if value.share else ""

@@ -19,6 +19,7 @@ KINDS = {
     "incomplete": "open",
     "not measured": "open",
 }
+CAME_OUT = {"missing": "not measured"}
 QUESTION = (
     "Does a carried state improve what pretrained transformers do with long texts, and what does it "
     "cost?"
@@ -100,7 +101,7 @@ def _verdicts(section: Section) -> Iterator[str]:
     for claim, verdict, outcomes in found:
         details = "".join(
             f"<li>{escaped(e.said or e.value.arm)}: {measured(e.value, section)} "
-            f"<small>expected {e.expected}: {outcome}</small></li>"
+            f"<small>expected {e.expected}: {CAME_OUT.get(outcome, outcome)}</small></li>"
             for e, outcome in zip(claim.expects, outcomes, strict=True)
         )
         yield (
