@@ -131,7 +131,7 @@ def layout(scale: str) -> Layout:
         ],
         figures=[
             over("flops_per_token", "FLOPs a token", windows, OVERLAPS[scale]),
-            over("reading_memory", "Peak memory while reading (bytes)", windows),
+            over("reading_memory", "peak memory while reading (bytes)", windows),
         ],
         threats=Threats(
             internal=[

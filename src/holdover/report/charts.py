@@ -36,7 +36,7 @@ def draw(figure: Figure, section: Section) -> str:
     chart = Chart(
         f"{figure.title}: {figure.y} over {figure.x}",
         Axis.around(
-            figure.x, [p.x for p in every], write=powers if figure.log_x else short, ticks=4
+            figure.x, [p.x for p in every], write=powers if figure.log_x else short, ticks=5
         ),
         Axis.around(figure.y, bounds, write=short),
         height=290,
