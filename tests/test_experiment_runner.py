@@ -217,6 +217,14 @@ def test_only_some_with_what_they_need(tmp_path):
     }
 
 
+def test_seeds_of_a_scale_that_plans_none(tmp_path):
+    """What is asked for runs; how many there should be nobody has said."""
+    run(tmp_path, scale="real", seeds=(4,))
+    about = json.loads((tmp_path / "results" / "nothing" / "real" / "experiment.json").read_text())
+    assert about["planned"] == {}
+    assert "plain-seed4" in read_records(tmp_path / "results" / "nothing" / "real").found
+
+
 def test_a_list_does_nothing(tmp_path, capsys):
     run(tmp_path, list=True)
     assert "late-seed2  to run" in capsys.readouterr().out

@@ -1,6 +1,7 @@
 """A layout as JSON, beside the records it names: a report needs no experiment file."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -31,7 +32,7 @@ def to_json(name: str, scale: str, experiment: Experiment) -> dict[str, Any]:
         "title": experiment.title,
         "question": experiment.question,
         "source": experiment.source,
-        "planned": Counter(run.arm for run in experiment.runs(scale, experiment.seeds[scale])),
+        "planned": _planned(scale, experiment),
         "done": layout.done,
         "claims": [asdict(claim) for claim in layout.claims],
         "tables": [asdict(table) for table in layout.tables],
@@ -39,6 +40,12 @@ def to_json(name: str, scale: str, experiment: Experiment) -> dict[str, Any]:
         "samples": [asdict(samples) for samples in layout.samples],
         "threats": asdict(layout.threats),
     }
+
+
+def _planned(scale: str, experiment: Experiment) -> Mapping[str, int]:
+    """Runs of every arm; none of a scale that has no seeds but those it is asked for with."""
+    seeds = experiment.seeds.get(scale)
+    return Counter(run.arm for run in experiment.runs(scale, seeds)) if seeds else {}
 
 
 def from_json(found: dict[str, Any]) -> Layout:
