@@ -17,6 +17,7 @@ from language import (
     measures_of,
     middle_rate,
     read_stock,
+    scored,
     text_of,
     threats_of_texts,
     train,
@@ -32,7 +33,6 @@ from holdover.experiment import (
     Threats,
     Value,
     Work,
-    of_evaluation,
 )
 
 PLAIN, PUBLISHED = "plain", "as published"
@@ -126,8 +126,7 @@ def measure(work: Work) -> dict[str, Any]:
 
 def measure_stock(work: Work) -> dict[str, Any]:
     text = text_of(work)
-    measures = of_evaluation(read_stock(work, text, window=work.settings["window"]))
-    return {**measures, "perplexity": measures[text.denominator]}
+    return scored(read_stock(work, text, window=work.settings["window"]), text)
 
 
 def layout(scale: str) -> Layout:

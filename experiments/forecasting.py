@@ -35,6 +35,7 @@ from holdover.experiment import (
     log_of,
     training_memory,
 )
+from holdover.train import ForecastOptions
 
 Place = tuple[str, int]  # data set and horizon
 
@@ -241,8 +242,9 @@ def layout(scale: str) -> Layout:
     names = dict.fromkeys(name for name, _ in chosen.places)
     return Layout(
         done="Every forecaster learns from the training part of one data set, for at most "
-        "6 epochs that end when the validation part is forecast no better, with the lengths and layers "
-        "that Informer's published script has for the cell; all windows of the test part are scored.",
+        f"{ForecastOptions.epochs} epochs and no further than {ForecastOptions.patience} that forecast "
+        "the validation part no better, with the lengths and layers that Informer's published script "
+        "has for the cell; all windows of the test part are scored.",
         claims=[claim for claim in claims(chosen) if claim.expects],
         tables=[
             *(error_table(name, of(name, chosen.places), "shuffled") for name in names),

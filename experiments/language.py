@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -223,15 +224,17 @@ def read(work: Work, model: Any, text: Text, name: str = "eval", **settings: Any
 
 
 def measures_of(work: Work, model: Any, text: Text, **settings: Any) -> dict[str, Any]:
-    """Of its evaluation at one overlap, the perplexity that the text is reported in among them."""
+    """Of its evaluation at one overlap, with what it was trained on noted."""
     record = read(work, model, text, **settings)
-    measures = of_evaluation(record)
     work.read(read_run(model / RUN)["data"]["training"])
-    return {
-        **measures,
-        "perplexity": measures[text.denominator],
-        "parameters_added": record["model"]["parameters"]["added"],
-    }
+    added = record["model"]["parameters"]["added"]
+    return {**scored(record, text), "parameters_added": added}
+
+
+def scored(record: Mapping[str, Any], text: Text, row: int = 0) -> dict[str, Any]:
+    """The measures of one overlap, and the perplexity that the text is reported in."""
+    measures = of_evaluation(record, row)
+    return {**measures, "perplexity": measures[text.denominator]}
 
 
 def has_stock(scale: str) -> bool:

@@ -201,10 +201,11 @@ def overall(right: np.ndarray, document: np.ndarray) -> dict[str, Any]:
 
 def layout(scale: str) -> Layout:
     shown, distances = arms(scale), SHOWN[scale]
+    layers, width = XL["shape"]["n_layer"], XL["shape"]["d_model"]
     return Layout(
-        done=f"Models of 2 layers x 64 with random weights, trained for {STEPS[scale]:,} steps of "
-        f"{TRAIN['rows']} texts of {TRAINED + 1} windows of {WINDOW} tokens, and asked about texts they "
-        "have not seen.",
+        done=f"Models of {layers} layers x {width} with random weights, trained for {STEPS[scale]:,} "
+        f"steps of {TRAIN['rows']} texts of {TRAINED + 1} windows of {WINDOW} tokens, and asked about "
+        "texts they have not seen.",
         claims=[
             Claim(
                 "A model without a state does no better than chance across windows.",

@@ -22,6 +22,7 @@ from language import (
     has_stock,
     read,
     read_stock,
+    scored,
     text_of,
     threats_of_texts,
     train,
@@ -231,9 +232,8 @@ def read_at(work: Work, model: Any) -> dict[str, Any]:
 def at_overlaps(work: Work, record: Mapping[str, Any]) -> dict[str, Any]:
     measures: dict[str, Any] = {}
     for number, overlap in enumerate(work.settings["overlaps"]):
-        part = of_evaluation(record, number)
+        part = scored(record, text_of(work), number)
         measures |= {f"{name}@{overlap}": value for name, value in part.items()}
-        measures[f"perplexity@{overlap}"] = part[text_of(work).denominator]
     if "loss@0" in measures:
         # Without a state every window is alone.
         measures["single_window_loss"] = measures["loss@0"]

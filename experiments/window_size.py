@@ -16,6 +16,7 @@ from language import (
     measures_of,
     middle_rate,
     read,
+    scored,
     text_of,
     threats_of_texts,
     train,
@@ -33,7 +34,6 @@ from holdover.experiment import (
     Threats,
     Value,
     Work,
-    of_evaluation,
     paired_difference,
 )
 
@@ -84,8 +84,7 @@ def measure(work: Work) -> dict[str, Any]:
     if overlaps := settings["overlaps"]:
         record = read(work, model, text, "overlaps", overlap=overlaps)
         for number, overlap in enumerate(overlaps):
-            part = of_evaluation(record, number)
-            part["perplexity"] = part[text.denominator]
+            part = scored(record, text, number)
             names = ("loss", "perplexity", "flops_per_token")
             measures |= {f"{name}@{overlap}": part[name] for name in names}
     for plain in work.found.values():
