@@ -4,7 +4,9 @@ CUDA graphs need a GPU; here the recorder is a stand-in that, like torch's, owns
 writes, and calls what was recorded on it.
 """
 
+import itertools
 import traceback
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -14,7 +16,7 @@ from transformers import masking_utils
 
 from holdover.backbones import nobody_looks
 from holdover.train import TrainOptions, run
-from holdover.train.replay import _Segment, check_replay, form_of
+from holdover.train.replay import _check, _Segment, check_replay, form_of
 from holdover.windows import Window
 from runs import OtherGradient, command, losses_of, refusal, train
 from tiny import BLOCKS, attach, build
@@ -125,6 +127,23 @@ def test_a_run_that_is_continued_is_the_one_that_was_not_stopped(model, replays,
     assert losses_of(train(tmp_path, resume=True, **given)) == losses_of(whole)
     # All ten steps, and what was tried before them, twice.
     assert len(replays) == 10 + 2 * 2
+
+
+@pytest.mark.parametrize(("by_chance", "refused"), [(0.0, True), (0.05, False)])
+def test_a_record_may_differ_as_a_step_does_from_itself(by_chance, refused):
+    """Kernels that add up as threads arrive give other gradients from one reading to the next."""
+    model = torch.nn.Linear(64, 1)
+    signs = itertools.cycle([1, -1])
+
+    def written():
+        return model(torch.ones(1, 64)).sum() * (1 + next(signs) * by_chance)
+
+    def replayed():
+        return model(torch.ones(1, 64)).sum() * 1.05
+
+    expected = pytest.raises(FloatingPointError, match="weight differs by 5% from that of the step")
+    with expected if refused else nullcontext():
+        _check(model, replayed, written)
 
 
 def test_a_record_with_other_gradients_is_refused(monkeypatch, tmp_path, capsys):
