@@ -239,7 +239,7 @@ def measure(work: Work) -> dict[str, Any]:
         text = str(write_words(work.folder / WORDS))
     # Replayed steps are the same, only faster: no setting, so that records of the time before them stay.
     data = part_of(work, text, settings["share"])
-    run = work.train(data=data, replay=work.on_gpu, **settings["train"])
+    run = work.train(data=data, faster={"replay": True}, **settings["train"])
     end = last_checkpoint(run)
     work.read(read_run(end / "holdover_run.json")["data"]["training"])
     record = work.evaluate(end, data=text, **settings["read"])

@@ -40,7 +40,6 @@ COMMON = {"schedule": "cosine", "epochs": 1000, "patience": None, "keep": 1, "lo
 PUBLISHED_OVERLAPS = (0, 5, 10, 30, 50)
 PLAIN_OVERLAPS = (*PUBLISHED_OVERLAPS, 75, 100, 150, 200)
 PUBLISHED_WINDOWS = (200, 300, 400, 500, 600)
-ON_A_GPU = {"bf16": True, "compile": True}
 
 
 def books(tokens: int) -> Text:
@@ -122,7 +121,7 @@ SCALES = {
         window=300,
         positions=1024,
         train=COMMON
-        | ON_A_GPU
+        | {"bf16": True}
         | {"rows": 8, "windows": 20, "max_steps": 40_000, "validation_tokens": 15_000},
         rates=(1e-5, 3e-5, 1e-4),
         overlaps=PUBLISHED_OVERLAPS,
@@ -211,7 +210,8 @@ def train(work: Work, text: Text, rate: float, recurrence: dict[str, Any]) -> An
         learning_rate=rate,
         added_learning_rate=ADDED_TIMES * rate,
         recurrence=recurrence,
-        **settings["train"] | (faster if work.on_gpu else {}),
+        faster=faster,
+        **settings["train"],
     )
     return last_checkpoint(folder)
 

@@ -151,7 +151,7 @@ def measure(work: Work) -> dict[str, Any]:
         **settings["train"],
         recurrence=settings["recurrence"],
         # The same steps, only faster: no setting.
-        replay=work.on_gpu,
+        faster={"replay": True},
     )
     model = last_checkpoint(run)
     work.read(read_run(model / RUN)["data"]["training"])

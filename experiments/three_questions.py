@@ -218,8 +218,10 @@ def measure(work: Work) -> dict[str, Any]:
         **settings["train"],
         recurrence=settings["recurrence"],
         # The same steps, only faster: no settings. Records of a wide XLNet's would not fit on a card.
-        compile=work.on_gpu and not xlnet and not odd,
-        replay=work.on_gpu and (not xlnet or model["shape"]["d_model"] < 512),
+        faster={
+            "compile": not xlnet and not odd,
+            "replay": not xlnet or model["shape"]["d_model"] < 512,
+        },
     )
     end = last_checkpoint(run)
     work.read(read_run(end / RUN)["data"]["training"])

@@ -4,6 +4,7 @@ import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -22,12 +23,14 @@ from ..qa import QAEvalOptions, QAOptions, evaluate_reader, train_reader
 from ..results import choose_device, write_record
 from ..settings import build, settings_of
 from ..train import TrainOptions, train
-from ..train.begin import begun
+from ..train.begin import begun, read_about
+from ..train.compiled import NotAsWritten
 from ..train.log import LOG, read_log
 from .records import read_json
 
 # Of what a text or a table of series says of itself.
 KEPT = ("source", "split", "sha256", "content_sha256", "documents_read", "counts", "windows")
+NOTHING: Mapping[str, bool] = MappingProxyType({})
 # In the folder of a training that came to its end: what it needed.
 FINISHED = "finished.json"
 
@@ -56,9 +59,31 @@ class Work:
     def on_gpu(self) -> bool:
         return self.device.type == "cuda"
 
-    def train(self, name: str = "train", **settings: Any) -> Path:
-        """A language model's training in the folder, begun or continued; gives its folder."""
-        return self._trained(train, TrainOptions, name, settings)
+    def train(
+        self, name: str = "train", *, faster: Mapping[str, bool] = NOTHING, **settings: Any
+    ) -> Path:
+        """A language model's training in the folder, begun or continued; gives its folder.
+
+        `faster`: options that make the same steps in less time on a GPU (compile, replay). Where one is
+        refused, since its steps would not be the same, the run goes on without.
+        """
+        for tried in self._ways(self.folder / name, faster):
+            try:
+                return self._trained(train, TrainOptions, name, {**settings, **tried})
+            except NotAsWritten as error:
+                if not any(tried.values()):
+                    raise
+                self.console.print(f"{error} It is left out here.", markup=False)
+        raise AssertionError("the last way is the step as it was written")
+
+    def _ways(self, output: Path, faster: Mapping[str, bool]) -> list[dict[str, bool]]:
+        """All of them, those without a compiler, none; of a run that has begun, its own."""
+        if begun(output):
+            before = read_about(output)["options"]
+            return [{option: before[option] for option in faster}]
+        slower = [{**faster, "compile": False}] if faster.get("compile") else []
+        found = [dict(faster), *slower] if self.on_gpu else []
+        return [*found, dict.fromkeys(faster, False)]
 
     def train_forecaster(self, name: str = "train", **settings: Any) -> Path:
         return self._trained(train_forecaster, ForecastOptions, name, settings)

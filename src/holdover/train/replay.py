@@ -17,7 +17,7 @@ from ..backbones import nobody_looks
 from ..series import ForecastBatch
 from ..state import State
 from ..windows import Window
-from .compiled import gradients_of, untouched, wrong_gradients
+from .compiled import NotAsWritten, gradients_of, untouched, wrong_gradients
 
 Forecast = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -191,7 +191,7 @@ def _check(model: Any, replayed: Callable[[], Tensor], written: Callable[[], Ten
             gradients_of(model.train(), loss) for loss in (replayed, written, written)
         )
     for wrong in wrong_gradients(found, expected, again):
-        raise FloatingPointError(
+        raise NotAsWritten(
             f"The replayed step is wrong: the gradient of {wrong.name} differs by {wrong.away:.0%} "
             "from that of the step as it was written. Give --no-replay."
         )
@@ -211,6 +211,6 @@ def _recorded(module: nn.Module, given: tuple[Tensor, ...]) -> Any:
             raise
         except RuntimeError as error:
             why = str(error).splitlines()[0]
-            raise ValueError(
+            raise NotAsWritten(
                 f"A step of this model cannot be recorded ({why}): give --no-replay."
             ) from error
