@@ -136,6 +136,7 @@ NAMES = {
 }
 # The pretrained model, not trained any further.
 STOCK = "as it was"
+REPLAYED = ("smoke", "small")
 # What is added learns at this many times the rate of what was pretrained.
 ADDED_TIMES = 10
 
@@ -202,8 +203,9 @@ def middle_rate(scale: str) -> float:
 def train(work: Work, text: Text, rate: float, recurrence: dict[str, Any]) -> Any:
     """A model that has been trained on a text; gives the end of its run."""
     settings = work.settings
-    # The same steps, only faster: no settings.
-    faster = {"compile": True, "replay": recurrence.get("recompute", "none") == "none"}
+    # The same steps, only faster: no settings. A large model keeps a GPU busy as it is, and its records
+    # would hold the memory of a step twice.
+    faster = {"compile": True, "replay": settings["scale"] in REPLAYED}
     folder = work.train(
         **found(settings["model"]),
         data=text.train,
