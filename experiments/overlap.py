@@ -255,9 +255,9 @@ def layout(scale: str) -> Layout:
             internal=[
                 "Plain and recurrent models make as many steps of as many windows, at the learning rate "
                 "that was best for each kind on the same list (one seed, the last validation), tried on "
-                "one text and used on all, as the authors did. A "
-                "recurrent model is trained at its own overlap, so that a sixth of what it reads at the "
-                "largest was read before.",
+                "one text and used on all, as the authors did: on another text it need not be the best. "
+                "A recurrent model is trained at its own overlap: of what it reads, that part was read "
+                "before.",
                 "Windows of all positions make as many steps of about as many tokens.",
             ],
             construct=[
@@ -298,7 +298,7 @@ def claims(scale: str) -> list[Claim]:
             [Expectation(against(text, 0, middle), "below", ALIKE, text) for text in books],
         ),
         Claim(
-            f"At overlap {few} it is better than the plain one at 50 and even at 75.",
+            f"The recurrent model at overlap {few} is better than the plain one at 50 and even at 75.",
             "section 5.1, of PG-19; at 75 its Table 2 has 128.78 against 128.46",
             [
                 Expectation(against(text, few, overlap), "below", said=f"{text}, {overlap}")
@@ -314,6 +314,20 @@ def claims(scale: str) -> list[Claim]:
                 Expectation(against(text, most, chosen.plain_overlaps[-1]), "below", said=text)
                 for text in books
             ],
+        ),
+        Claim(
+            "Training lowers the loss of the model as it was, windows read without overlap.",
+            "a check",
+            [
+                Expectation(
+                    Value("loss@0", named(kind, text), named(STOCK, text), "{:+.4f}"),
+                    "below",
+                    said=f"{text}, {kind}",
+                )
+                for text in (texts if has_stock(scale) else ())
+                for kind in KINDS
+            ],
+            ours=True,
         ),
     ]
 
@@ -347,7 +361,8 @@ def rates_table(scale: str) -> Table:
             for rate in SCALES[scale].rates
         ],
         "Validation loss at the end, nats a token, one seed. The rate of the lowest is used for that "
-        "kind on every text; what is added learns ten times as fast.",
+        "kind on every text; what is added learns ten times as fast. Where that is an end of the list, "
+        "a better one may lie beyond it.",
     )
 
 
@@ -402,7 +417,8 @@ def table(scale: str, text: str) -> Table:
         ],
         rows,
         "Nats a token: recurrent minus plain, of the seeds that both have, paired; below zero the state "
-        "helps. As it was: the model before it was trained here.",
+        "helps. As it was: the model before it was trained here. Compare sizes too, not signs alone: "
+        "without overlap the paper's state lowers perplexity by 10 % on PG-19, by 5 % on WikiText-103.",
     )
 
 
@@ -469,6 +485,7 @@ def figure(scale: str, text: str) -> Figure:
                     (Value(f"flops_per_token@{o}", plain), Value(f"perplexity@{o}", plain))
                     for o in chosen.plain_overlaps
                 ],
+                [str(o) for o in chosen.plain_overlaps],
             ),
             Series(
                 "recurrent",
@@ -481,6 +498,8 @@ def figure(scale: str, text: str) -> Figure:
                 ],
             ),
         ],
+        "At the plain model's points: the overlap; the recurrent ones' are its first. Differences are "
+        "known more closely than the bars suggest: they are paired (see the table).",
     )
 
 

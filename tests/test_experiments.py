@@ -10,6 +10,7 @@ import pytest
 
 from holdover import RecurrenceConfig, cli
 from holdover.attach import random_model
+from holdover.data.synthetic import Majority
 from holdover.experiment import Layout, Value, outcome, read_records
 from holdover.experiment.layout_file import from_json, to_json
 from holdover.experiment.opening import open_experiment
@@ -200,3 +201,20 @@ def test_equal_flops_are_those_of_the_largest_overlap_that_costs_no_more():
             "above_at_equal_flops": pytest.approx(2.5 - loss),
             "overlap_at_equal_flops": overlap,
         }
+
+
+def test_a_vote_that_counts_as_counted_is_of_more_than_the_last_three_windows():
+    """An ideal reader of these knows how often a sum in them goes with a majority of A."""
+    _, memory = opened("memory")
+    window = memory.WINDOW
+    letters = {ord("A"): 1, ord("B"): -1}
+    majorities: dict[tuple[int, int], list[bool]] = {}
+    for document in Majority("train", window).documents():
+        # Without the question, the answer and the end.
+        votes = [letters.get(letter, 0) for letter in b"".join(document.read())[:-3]]
+        windows = (len(votes) + 2) // window
+        seen = sum(votes[max(0, windows - 3) * window :])
+        majorities.setdefault((windows, seen), []).append(sum(votes) > 0)
+    told = [(len(found), sum(found) / len(found)) for found in majorities.values()]
+    ideal = sum(texts * (share**2 + (1 - share) ** 2) for texts, share in told)
+    assert 0.85 < ideal / sum(texts for texts, _ in told) < memory.COUNTED

@@ -3,6 +3,7 @@
 import html
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -25,8 +26,8 @@ from holdover.experiment import (
 )
 from holdover.report import ReportOptions, report
 from holdover.report.cells import shown
-from holdover.report.charts import LOOKS, draw
-from holdover.report.gather import Section
+from holdover.report.charts import LOOKS, draw, points_of
+from holdover.report.gather import Section, gather
 
 COUNTS = {"words": 1_500_000, "bytes": 8_000_000}
 
@@ -80,7 +81,7 @@ def numbers_of(page):
 def test_every_number_is_what_its_records_say(results):
     numbers = numbers_of(page_of(results))
     records = read_records(results / "nothing" / "smoke")
-    assert len(numbers.measured) == 4 and not numbers.strays
+    assert len(numbers.measured) == 5 and not numbers.strays
     for told, text in numbers.measured:
         value = Value(
             told["data-metric"],
@@ -203,6 +204,96 @@ def test_series_look_the_same_whichever_others_there_are():
     style = (Path(holdover.page.__file__).parent / "page.css").read_text()
     dashes = re.findall(r"\.line\.series(\d) \{ stroke-dasharray: ([\d ]+);", style)
     assert len({dash for _, dash in dashes}) == len(dashes) == LOOKS - 1
+
+
+def test_a_name_looks_the_same_in_all_figures_of_a_section():
+    one = Figure("F", "x", "y", [Series(name, curve=(name, "c")) for name in ("a", "b")])
+    other = Figure("G", "x", "y", [Series("b", curve=("b", "c"))])
+    section = replace(curves("a", "b"), layout=Layout(figures=[one, other]))
+    assert 'class="line series1"' in draw(other, section)
+    # More names than looks: each figure counts its own.
+    names = [str(number) for number in range(LOOKS + 1)]
+    many = [
+        Figure("F", "x", "y", [Series(name, curve=(name, "c")) for name in chosen])
+        for chosen in (names[:LOOKS], [names[0], names[LOOKS]])
+    ]
+    section = replace(curves(*names), layout=Layout(figures=many))
+    assert 'class="line series1"' in draw(many[1], section)
+
+
+def test_a_curve_is_the_mean_of_all_seeds_wherever_they_were_looked_at():
+    """Tokens read until a validation differ a little from seed to seed, and a run may end early."""
+    found = [[[0, 9.0], [1000, 2.0], [2000, 1.0]], [[0, 9.0], [1010, 4.0]]]
+    records = {
+        f"a-{seed}": {"run": f"a-{seed}", "arm": "a", "seed": seed, "curves": {"c": curve}}
+        for seed, curve in enumerate(found)
+    }
+    section = Section("name", "small", {}, Layout(), Records(None, records))
+    series = Series("a", curve=("a", "c"))
+    assert [(point.x, point.y) for point in points_of(series, section)] == [(0, 9.0), (1005, 3.0)]
+    drawn = draw(Figure("F", "x", "y", [series], later=True), section)
+    assert "Curves: means of 2 seeds." in drawn
+    # Without the beginning, where nothing has been learnt.
+    line, _ = re.findall(r'class="line series0" d="([^"]+)"', drawn)
+    assert line.startswith("M") and "L" not in line
+
+
+def test_points_are_joined_as_they_are_given_and_say_what_they_are(results):
+    section = gather(ReportOptions(results=results, scales=("smoke",)))[0]
+    loss = Value("loss", "plain")
+    figure = Figure("F", "x", "y", [Series("both", [(2.0, loss), (1.0, loss)], ["two", "one"])])
+    drawn = draw(figure, section)
+    line, _ = re.findall(r'class="line series0" d="(M[^"]+)"', drawn)
+    first, second = (float(x) for x in re.findall(r"[ML]([\d.]+) ", line))
+    assert first > second and ">two</text>" in drawn
+    # The legend's marker is the chart's.
+    assert drawn.count('<rect class="marker series0"') == 3 and "<circle" not in drawn
+
+
+def test_what_is_ours_to_ask_holds_or_does_not(results):
+    path = results / "nothing" / "smoke" / "experiment.json"
+    about = json.loads(path.read_text())
+    about["claims"][0]["ours"] = True
+    path.write_text(json.dumps(about))
+    page = page_of(results)
+    assert "<strong>Holds.</strong>" in page.read_text()
+    assert "**holds**: The state helps." in page.with_suffix(".md").read_text()
+
+
+def test_one_seed_is_said_beside_a_verdict_and_marked_behind_an_interval(results):
+    """Where there is but one, intervals are over its text."""
+    path = results / "nothing" / "smoke" / "experiment.json"
+    about = json.loads(path.read_text())
+    about["planned"] = {}
+    path.write_text(json.dumps(about))
+    for record in (results / "nothing" / "smoke").glob("*-seed[12].json"):
+        record.unlink()
+    page = page_of(results)
+    said, beside = page.read_text(), page.with_suffix(".md").read_text()
+    assert "one seed" in said and "(one seed): The state helps." in beside
+    assert re.search(r"\| plain \| 3\.000 \[2\.\d+, 3\.\d+\]\u2020 \|", beside)
+    assert "fewer (\u2020)" in beside
+
+
+def test_a_seed_that_lies_far_from_the_others_is_named(results):
+    for seed, loss in enumerate((2.90, 2.91, 4.5)):
+        path = results / "nothing" / "smoke" / f"with-state-seed{seed}.json"
+        made = json.loads(path.read_text())
+        made["measures"]["loss"] = loss
+        path.write_text(json.dumps(made))
+    said = page_of(results).with_suffix(".md").read_text()
+    assert "One seed of with state lies far from the others (loss: 2.9, 2.91, 4.5)." in said
+    assert "One seed of plain" not in said
+
+
+def test_texts_of_which_no_size_is_known_are_counted_by_what_was_scored(results):
+    for path in (results / "nothing" / "smoke").glob("plain-*.json"):
+        made = json.loads(path.read_text())
+        right = {"value": 0.5, "over": "10 books, 2,000 contexts"}
+        made["measures"] = {"right": right} | made["measures"]
+        path.write_text(json.dumps(made))
+    said = page_of(results).with_suffix(".md").read_text()
+    assert "| a text (test); up to 10 books, 2,000 contexts, 3 documents |" in said
 
 
 def test_an_axis_of_several_powers_of_ten():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from ..page.wording import scaled
+from ..page.wording import MINUS, scaled
 
 if TYPE_CHECKING:
     from .work import Work
@@ -84,6 +84,9 @@ class Series:
 
     name: str
     points: Sequence[tuple[float | Value, Value]] = ()
+    """Joined in this order."""
+    labels: Sequence[str] = ()
+    """What is written at each point, if anything."""
     curve: tuple[str, str] | None = None
     """Instead of points: a curve of an arm's records, as (arm, name)."""
 
@@ -99,6 +102,8 @@ class Figure:
     """Draw a line through the points that no other beats in both: lower and further left."""
     log_x: bool = False
     """Where x goes over several powers of ten."""
+    later: bool = False
+    """Curves without their first point, before anything was learnt: all else would look alike."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,7 @@ class Expectation:
     def expected(self) -> str:
         around = f"{self.width:g} of " if self.side == "within" else ""
         bound = f"{self.bound:g}" if abs(self.bound) < 1e6 else scaled(self.bound)
-        return f"{self.side} {around}{bound}"
+        return f"{self.side} {around}{bound}".replace("-", MINUS)
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,8 @@ class Claim:
     text: str
     source: str
     expects: Sequence[Expectation]
+    ours: bool = False
+    """Nobody's but ours, or a check: it holds or does not, and there is nothing to reproduce."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +154,8 @@ class Threats:
     external: Sequence[str] = ()
     construct: Sequence[str] = ()
     conclusion: Sequence[str] = ()
+    seeds: str = ""
+    """What a seed decides, where it is not all that a training draws."""
     scale: str = ""
     """How far the scale's models and data carry, where it is not what language models' scales say."""
 

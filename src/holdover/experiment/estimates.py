@@ -33,6 +33,13 @@ class Estimate:
     """What the interval is over."""
     sources: tuple[str, ...]
     """Names of the runs."""
+    seeds: int
+    """How many the mean is of."""
+
+    @property
+    def over_units(self) -> bool:
+        """Whether the interval says what another text would change, and not another seed."""
+        return self.low is not None and self.seeds < FEWEST_SEEDS
 
 
 def estimate(value: Value, records: Records) -> Estimate | None:
@@ -60,7 +67,7 @@ def _of_arm(value: Value, records: Sequence[Mapping[str, Any]]) -> Estimate:
     if others or not isinstance(first, Mapping) or first.get("low") is None:
         return _over_units(measures, [], names)
     over = f"one seed, {first.get('over', 'one run')}"
-    return Estimate(value_of(first), first["low"], first["high"], over, names)
+    return Estimate(value_of(first), first["low"], first["high"], over, names, 1)
 
 
 def _of_pairs(
@@ -85,7 +92,7 @@ def _over_units(ours: Sequence[Any], theirs: Sequence[Any], names: tuple[str, ..
     seeds = "one seed" if len(ours) == 1 else f"{len(ours)} seeds"
     first = ours[0]
     if not all(same_units(first, one) for one in (*ours, *theirs)):
-        return Estimate(difference, None, None, seeds, names)
+        return Estimate(difference, None, None, seeds, names, len(ours))
     sums = np.sum([one["sums"] for one in ours], axis=0)
     if theirs:
         sums = sums - np.sum([other["sums"] for other in theirs], axis=0)
@@ -94,7 +101,8 @@ def _over_units(ours: Sequence[Any], theirs: Sequence[Any], names: tuple[str, ..
     )
     over = f"{seeds}, {first['over']}"
     over += f", {first['joined']} at a time" if "joined" in first else ""
-    return Estimate(difference, low, high, over + (", paired" if theirs else ""), names)
+    over += ", paired" if theirs else ""
+    return Estimate(difference, low, high, over, names, len(ours))
 
 
 def _over_seeds(values: Sequence[float], names: tuple[str, ...]) -> Estimate:
@@ -102,7 +110,7 @@ def _over_seeds(values: Sequence[float], names: tuple[str, ...]) -> Estimate:
 
     mean, count = float(np.mean(values)), len(values)
     half = float(t.ppf(0.975, count - 1) * np.std(values, ddof=1) / math.sqrt(count))
-    return Estimate(mean, mean - half, mean + half, f"{count} seeds", names)
+    return Estimate(mean, mean - half, mean + half, f"{count} seeds", names, count)
 
 
 def _cut(found: Estimate, values: Sequence[float], value: Value) -> Estimate:
@@ -145,9 +153,8 @@ def verdict(outcomes: Sequence[str], complete: bool = True) -> str:
         return "incomplete"
     if all(outcome == "holds" for outcome in outcomes):
         return "reproduced"
-    if all(outcome == "fails" for outcome in known):
-        return "not reproduced"
-    holds = known.count("holds")
-    # Where something fails or most hold; one among many that are open says nothing yet.
-    partly = holds and ("fails" in known or 2 * holds >= len(outcomes))
-    return "partly reproduced" if partly else "undecided"
+    # One among many that are open says nothing yet, whichever side it is on.
+    for side, said in (("holds", "partly reproduced"), ("fails", "not reproduced")):
+        if 2 * outcomes.count(side) >= len(outcomes):
+            return said
+    return "undecided"

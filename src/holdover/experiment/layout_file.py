@@ -56,6 +56,7 @@ def from_json(found: dict[str, Any]) -> Layout:
                 claim["text"],
                 claim["source"],
                 [Expectation(**{**e, "value": Value(**e["value"])}) for e in claim["expects"]],
+                claim.get("ours", False),
             )
             for claim in found["claims"]
         ],
@@ -81,4 +82,5 @@ def _cell(cell: Any) -> Cell:
 def _series(series: dict[str, Any]) -> Series:
     points = [(Value(**x) if isinstance(x, dict) else x, Value(**y)) for x, y in series["points"]]
     curve = series["curve"]
-    return Series(series["name"], points, None if curve is None else (curve[0], curve[1]))
+    labels = series.get("labels", ())
+    return Series(series["name"], points, labels, None if curve is None else (curve[0], curve[1]))

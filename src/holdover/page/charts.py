@@ -89,7 +89,7 @@ class Chart:
                     f'<path class="bar {kind}" d="M{x:.1f} {low:.1f}V{high:.1f}'
                     f'M{x - 3:.1f} {low:.1f}h6M{x - 3:.1f} {high:.1f}h6"/>'
                 )
-            self.drawn.append(_marker(kind, x, y, point.told))
+            self.drawn.append(marker(kind, x, y, point.told))
             if point.label:
                 place = y + 14 if below else y - 6
                 self.drawn.append(
@@ -140,7 +140,7 @@ class Chart:
         for kind, name in self.keys:
             yield f'<path class="line {kind}" d="M{left:.0f} 28h{SWATCH - 8}"/>'
             if "bare" not in kind.split():
-                yield _marker(kind, left + (SWATCH - 8) / 2, 28, "")
+                yield marker(kind, left + (SWATCH - 8) / 2, 28, "")
             yield f'<text class="key" x="{left + SWATCH - 2:.0f}" y="32">{escaped(name)}</text>'
             left += SWATCH + LETTER * len(name) + 10
 
@@ -166,7 +166,7 @@ def ticks(low: float, high: float, about: int) -> list[float]:
     return [round(number * step, 12) for number in range(first, last + 1)]
 
 
-def _marker(kind: str, x: float, y: float, told: str) -> str:
+def marker(kind: str, x: float, y: float, told: str = "") -> str:
     title = f"<title>{escaped(told)}</title>" if told else ""
     if kind.startswith(SQUARES):
         return (

@@ -8,6 +8,8 @@ from .gather import Section
 NOTHING = "\u2013"
 # Where there are runs, and none of them has it.
 NEVER = "none"
+# Behind intervals that are not over seeds.
+OVER_UNITS = "\u2020"
 # From here on digits are no news; whole numbers, with their commas, are read longer.
 LARGE, LARGE_WHOLE = 1e6, 1e9
 
@@ -21,6 +23,7 @@ def shown(value: Value, found: Estimate | None) -> tuple[str, str]:
         low, high = _form(value, found.low), _form(value, found.high)
         # What is the same in all runs, such as a cost, has an interval of no width.
         bounds = "" if low == number == high else f"[{low}, {high}]"
+        bounds += OVER_UNITS if bounds and found.over_units else ""
     return number, bounds
 
 

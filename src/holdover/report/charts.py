@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..experiment.definition import Figure, Series, Value
-from ..page.charts import Axis, Chart, Point
+from ..page.charts import Axis, Chart, Point, marker
 from ..page.wording import escaped
 from .gather import Section
 
@@ -18,10 +18,9 @@ LOOKS = 10
 
 def draw(figure: Figure, section: Section) -> str:
     """Nothing where no record has a point of it."""
-    # A series looks the same whichever others have records.
     drawn = [
-        (f"series{number % LOOKS}", series, points_of(series, section))
-        for number, series in enumerate(figure.series)
+        (f"series{number}", series, points_of(series, section)[figure.later :])
+        for number, series in zip(looks(figure, section), figure.series, strict=True)
     ]
     known = [(look, series, points) for look, series, points in drawn if points]
     if not known:
@@ -42,7 +41,7 @@ def draw(figure: Figure, section: Section) -> str:
         height=290,
     )
     for look, series, points in known:
-        chart.line(look, [(point.x, point.y) for point in sorted(points, key=lambda p: p.x)])
+        chart.line(look, [(point.x, point.y) for point in points])
         if series.curve is None:
             chart.points(look, points)
     names = [(swatch(look, series.curve is None), series.name) for look, series, _ in known]
@@ -52,6 +51,7 @@ def draw(figure: Figure, section: Section) -> str:
     legend = "".join(f"<li>{drawn} {escaped(name)}</li>" for drawn, name in names)
     bars = any(point.low is not None for point in every)
     notes = ["Bars: 95\u00a0% intervals, where there are any."] if bars else []
+    notes += _means(figure, section)
     notes += [figure.note] if figure.note else []
     return (
         f"<figure><h3>{escaped(figure.title)}</h3>{chart.svg()}"
@@ -60,12 +60,31 @@ def draw(figure: Figure, section: Section) -> str:
     )
 
 
+def looks(figure: Figure, section: Section) -> list[int]:
+    """One for each series: in all figures of a section the same for one name, whichever others have
+    records. Where there are more names than looks, a figure counts its own."""
+    every = [series.name for one in (*section.layout.figures, figure) for series in one.series]
+    names = list(dict.fromkeys(every))
+    found = [names.index(series.name) % LOOKS for series in figure.series]
+    apart = len(set(found)) == len(found)
+    return found if apart else [number % LOOKS for number in range(len(found))]
+
+
+def _means(figure: Figure, section: Section) -> list[str]:
+    """How many seeds curves are of."""
+    arms = [series.curve[0] for series in figure.series if series.curve is not None]
+    counts = sorted({found for arm in arms if (found := len(section.records.of(arm)))})
+    if not counts or counts == [1]:
+        return []
+    ends = dict.fromkeys(str(one) for one in (counts[0], counts[-1]))
+    return [f"Curves: means of {' to '.join(ends)} seeds."]
+
+
 def swatch(look: str, marked: bool) -> str:
     """A piece of the line, for the legend."""
-    marker = f'<circle class="marker {look}" cx="15" cy="5" r="3.5"/>' if marked else ""
     return (
         f'<svg class="swatch" viewBox="0 0 30 10" aria-hidden="true">'
-        f'<path class="line {look}" d="M1 5H29"/>{marker}</svg>'
+        f'<path class="line {look}" d="M1 5H29"/>{marker(look, 15, 5) if marked else ""}</svg>'
     )
 
 
@@ -82,23 +101,25 @@ def points_of(series: Series, section: Section) -> list[Point]:
     if series.curve is not None:
         return _curve(section.records.of(series.curve[0]), series.curve[1])
     found = []
-    for x, y in series.points:
+    labels = series.labels or [""] * len(series.points)
+    for (x, y), label in zip(series.points, labels, strict=True):
         left = x if not isinstance(x, Value) else getattr(section.estimate(x), "value", None)
         there = section.estimate(y)
         if left is not None and there is not None:
             told = f"{series.name}: {y.form.format(there.value)} ({there.over})"
-            found.append(Point(float(left), there.value, there.low, there.high, told=told))
+            found.append(Point(float(left), there.value, there.low, there.high, label, told))
     return found
 
 
 def _curve(records: Sequence[Mapping[str, Any]], name: str) -> list[Point]:
-    """The mean over seeds; curves of other lengths than the first are left out."""
+    """The mean over seeds, point by point: what was read until a validation differs a little. A run that
+    ended early has no more points than it made, and nor has the mean."""
     curves = [record["curves"][name] for record in records if name in record["curves"]]
     if not curves:
         return []
-    same = [curve for curve in curves if [x for x, _ in curve] == [x for x, _ in curves[0]]]
-    means = np.mean([[y for _, y in curve] for curve in same], axis=0)
-    return [Point(float(x), float(y)) for (x, _), y in zip(curves[0], means, strict=True)]
+    points = min(len(curve) for curve in curves)
+    means = np.mean([curve[:points] for curve in curves], axis=0)
+    return [Point(float(x), float(y)) for x, y in means]
 
 
 def powers(value: float) -> str:

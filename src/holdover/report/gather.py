@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..experiment.definition import SCALES, Layout, Value
+from ..experiment.definition import SCALES, Claim, Layout, Value
 from ..experiment.estimates import Estimate, estimate, outcome, verdict
 from ..experiment.layout_file import LAYOUT, from_json
 from ..experiment.records import Records, read_json, read_records
@@ -13,6 +13,13 @@ from .options import ReportOptions
 
 # How an expectation came out, of several and of one.
 SAID = {"holds": "hold", "fails": "fail", "open": "open", "missing": "not measured"}
+CAME_OUT = {"missing": "not measured"}
+# Verdicts on what was ours to ask.
+OURS = {
+    "reproduced": "holds",
+    "partly reproduced": "partly holds",
+    "not reproduced": "does not hold",
+}
 ONE = {"holds": "it holds", "fails": "it fails", "open": "it is open", "missing": "not measured"}
 
 
@@ -58,8 +65,18 @@ class Section:
         found = []
         for claim, outcomes in zip(self.layout.claims, self.outcomes(), strict=True):
             needed = {arm for e in claim.expects for arm in (e.value.arm, e.value.minus)}
-            found.append(verdict(outcomes, complete=not needed & lacking))
+            said = verdict(outcomes, complete=not needed & lacking)
+            found.append(OURS.get(said, said) if claim.ours else said)
         return found
+
+    def judged(self) -> list[tuple[Claim, str, list[str]]]:
+        """Every claim, its verdict, and how what it expects came out."""
+        return list(zip(self.layout.claims, self.verdicts(), self.outcomes(), strict=True))
+
+    def seeds_of(self, claim: Claim) -> int | None:
+        """The fewest that something expected was sampled with; none where nothing was."""
+        found = [self.estimate(e.value) for e in claim.expects if not e.value.counted]
+        return min((one.seeds for one in found if one is not None), default=None)
 
     def lacking(self) -> list[str]:
         """Arms of which runs are still to be made."""
@@ -76,14 +93,17 @@ def named_text(text: Mapping[str, Any]) -> str:
     return f"{text['source']} ({split})" if split else str(text["source"])
 
 
-def tally(outcomes: Sequence[str], verdict: str) -> str:
-    """How many of a claim's expectations came out how."""
+def tally(outcomes: Sequence[str], verdict: str, seeds: int | None = None) -> str:
+    """How many of a claim's expectations came out how, and whether that is of one seed alone."""
     so_far = "so far " if verdict == "incomplete" else ""
-    if len(outcomes) == 1:
-        return so_far + ONE[outcomes[0]] if so_far else ""
-    counts = [(outcomes.count(name), word) for name, word in SAID.items()]
-    told = ", ".join(f"{many} {word}" for many, word in counts if many)
-    return f"{so_far}of {len(outcomes)}: {told}"
+    told = ""
+    if len(outcomes) > 1:
+        counts = [(outcomes.count(name), word) for name, word in SAID.items()]
+        listed = ", ".join(f"{many} {word}" for many, word in counts if many)
+        told = f"{so_far}of {len(outcomes)}: {listed}"
+    elif so_far:
+        told = so_far + ONE[outcomes[0]]
+    return "; ".join(part for part in (told, "one seed" if seeds == 1 else "") if part)
 
 
 def gather(options: ReportOptions) -> list[Section]:

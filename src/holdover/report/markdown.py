@@ -1,17 +1,18 @@
 """The report's tables in Markdown, for a README or an issue."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from ..experiment.definition import Claim
 from . import samples
 from .cells import as_text
-from .gather import Section, tally
-from .overview import HEADS, INTERVALS, glance
+from .gather import CAME_OUT, Section, tally
+from .overview import HEADS, INTERVALS, VERDICTS, glance
 from .threats import threats
 
 
 def as_markdown(sections: Sequence[Section]) -> str:
     parts = [part for section in sections for part in _section(section)]
-    return "\n\n".join([*_overview(sections), INTERVALS, *parts]) + "\n"
+    return "\n\n".join([*_overview(sections), INTERVALS, VERDICTS, *parts]) + "\n"
 
 
 def _overview(sections: Sequence[Section]) -> Iterable[str]:
@@ -26,13 +27,8 @@ def _section(section: Section) -> Iterable[str]:
     yield about["question"]
     if section.layout.done:
         yield section.layout.done
-    found = zip(section.layout.claims, section.verdicts(), section.outcomes(), strict=True)
-    lines = [
-        f"* **{verdict}**{_counted(outcomes, verdict)}: {claim.text} ({claim.source})"
-        for claim, verdict, outcomes in found
-    ]
-    if lines:
-        yield "\n".join(lines)
+    if section.layout.claims:
+        yield "\n".join(line for judged in section.judged() for line in _claim(section, *judged))
     for table in section.layout.tables:
         yield f"### {table.title}"
         rows = [[as_text(cell, section) for cell in row] for row in table.rows]
@@ -47,9 +43,13 @@ def _section(section: Section) -> Iterable[str]:
     yield "\n".join(f"* {kind} validity: {' '.join(said)}" for kind, said in found.items() if said)
 
 
-def _counted(outcomes: Sequence[str], verdict: str) -> str:
-    told = tally(outcomes, verdict)
-    return f" ({told})" if told else ""
+def _claim(section: Section, claim: Claim, verdict: str, outcomes: Sequence[str]) -> Iterator[str]:
+    """A claim with what decides it."""
+    told = tally(outcomes, verdict, section.seeds_of(claim))
+    yield f"* **{verdict}**{f' ({told})' if told else ''}: {claim.text} ({claim.source})"
+    for expected, outcome in zip(claim.expects, outcomes, strict=True):
+        said = f"{expected.said or expected.value.arm}: {as_text(expected.value, section)}"
+        yield f"    * {said}, expected {expected.expected}: {CAME_OUT.get(outcome, outcome)}"
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 """What was measured, at a glance: of every experiment its runs, what they were scored on, and where."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -9,8 +10,14 @@ from .gather import Section, named_text
 HEADS = ("experiment", "runs", "scored on", "computed on")
 INTERVALS = (
     "In brackets: 95 % intervals. From three seeds on they are over seeds, and say what another seed "
-    "would change; with fewer they are over parts of the test text, and say what another text would "
-    "change, with the same weights."
+    "would change; with fewer (\u2020) they are over parts of the test text, and say what another text "
+    "would change, with the same weights."
+)
+VERDICTS = (
+    "What a claim expects holds where the whole interval lies on that side of the bound, and fails "
+    "where it lies on the other; else it is open. A claim is reproduced (or, where it is our own, "
+    "holds) where all that it expects holds, partly where at least half does, not where at least half "
+    "fails, and undecided else."
 )
 # So many texts are named, others counted.
 LISTED = 6
@@ -55,7 +62,20 @@ def _texts(section: Section) -> str:
         for name, texts in list(found.items())[:LISTED]
     ]
     more = [f"and {len(found) - LISTED} more"] if len(found) > LISTED else []
+    if not any(": " in one for one in told) and (units := _units(section)):
+        more.append(f"{'each ' if len(found) > 1 else ''}up to {units}")
     return "; ".join(told + more)
+
+
+def _units(section: Section) -> str:
+    """What measures are over, where texts do not say how long they are: the most of each."""
+    most: dict[str, int] = {}
+    for record in section.records.found.values():
+        for measure in record["measures"].values():
+            over = measure.get("over", "") if isinstance(measure, Mapping) else ""
+            for number, unit in re.findall(r"(\d[\d,]*) (\w+)", over):
+                most[unit] = max(most.get(unit, 0), int(number.replace(",", "")))
+    return ", ".join(f"{number:,} {unit}" for unit, number in most.items())
 
 
 def _sizes(texts: list[Mapping[str, Any]]) -> Iterator[str]:

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from ..experiment.definition import Table
+from ..experiment.definition import Claim, Table
 from ..page.wording import duration, escaped, size
 from . import samples
 from .cells import as_html, measured
 from .charts import draw
-from .gather import Section, tally
-from .overview import HEADS, INTERVALS, glance
+from .gather import CAME_OUT, Section, tally
+from .overview import HEADS, INTERVALS, VERDICTS, glance
 from .threats import threats
 
 KINDS = {
@@ -18,8 +18,10 @@ KINDS = {
     "undecided": "open",
     "incomplete": "open",
     "not measured": "open",
+    "holds": "good",
+    "partly holds": "open",
+    "does not hold": "bad",
 }
-CAME_OUT = {"missing": "not measured"}
 QUESTION = (
     "Does a carried state improve what pretrained transformers do with long texts, and what does it "
     "cost?"
@@ -34,7 +36,7 @@ def head(sections: Sequence[Section]) -> str:
 <h1>{QUESTION}</h1>
 <p class="lead">{runs} runs, {duration(seconds)} of computing. Every number below is looked up in their
 records; point at one to see which.</p>
-<p class="hint">{INTERVALS}</p>
+<p class="hint">{INTERVALS} {VERDICTS}</p>
 {_overview(sections)}
 {_claims(sections)}
 </header>"""
@@ -59,14 +61,12 @@ def _overview(sections: Sequence[Section]) -> str:
 def _claims(sections: Sequence[Section]) -> str:
     lines = [
         f'<tr><th scope="row"><span class="said {KINDS[verdict]}">{verdict}</span><br>'
-        f"<small>{tally(outcomes, verdict)}</small></th>"
-        f'<td class="note claim">{escaped(claim.text)}</td>'
+        f"<small>{tally(outcomes, verdict, section.seeds_of(claim))}</small></th>"
+        f'<td class="note claim">{escaped(claim.text)}{_decided_by(claim, section)}</td>'
         f'<td class="note claim"><a href="#{section.anchor}">{escaped(section.about["title"])}, '
         f"{section.scale}</a></td></tr>"
         for section in sections
-        for claim, verdict, outcomes in zip(
-            section.layout.claims, section.verdicts(), section.outcomes(), strict=True
-        )
+        for claim, verdict, outcomes in section.judged()
     ]
     if not lines:
         return ""
@@ -75,6 +75,14 @@ def _claims(sections: Sequence[Section]) -> str:
         '<table class="words"><thead><tr><th scope="col">verdict</th><th scope="col">claim</th>'
         f'<th scope="col">experiment</th></tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
     )
+
+
+def _decided_by(claim: Claim, section: Section) -> str:
+    """The number that decides a claim, where it is one."""
+    if len(claim.expects) > 1:
+        return ""
+    (only,) = claim.expects
+    return f"<br>{measured(only.value, section)} <small>(expected {only.expected})</small>"
 
 
 def body(section: Section) -> str:
@@ -97,8 +105,8 @@ def body(section: Section) -> str:
 
 
 def _verdicts(section: Section) -> Iterator[str]:
-    found = zip(section.layout.claims, section.verdicts(), section.outcomes(), strict=True)
-    for claim, verdict, outcomes in found:
+    for claim, verdict, outcomes in section.judged():
+        few = "; one seed" if section.seeds_of(claim) == 1 else ""
         details = "".join(
             f"<li>{escaped(e.said or e.value.arm)}: {measured(e.value, section)} "
             f"<small>expected {e.expected}: {CAME_OUT.get(outcome, outcome)}</small></li>"
@@ -106,7 +114,7 @@ def _verdicts(section: Section) -> Iterator[str]:
         )
         yield (
             f'<div class="verdict {KINDS[verdict]}"><p><strong>{verdict.capitalize()}.</strong> '
-            f"{escaped(claim.text)} <small>({escaped(claim.source)})</small></p>"
+            f"{escaped(claim.text)} <small>({escaped(claim.source)}{few})</small></p>"
             f"<ul>{details}</ul></div>"
         )
 

@@ -1,11 +1,21 @@
 """Threats to validity: what an experiment says of itself, and what its records show."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from statistics import median, median_low
 
+from ..experiment.estimates import FEWEST_SEEDS
+from ..experiment.measures import value_of
 from .gather import Section, named_text
 
 KINDS = ("internal", "external", "construct", "conclusion")
+# From so many comparisons on, chance decides some.
+MANY = 10
+# So many arms are named, others counted.
+NAMED = 4
+# A seed lies far from the others where its gap is so many times what others differ by, and so large a
+# share of the value.
+FAR, SEEN = 3.0, 0.05
 
 
 def threats(section: Section) -> dict[str, list[str]]:
@@ -61,13 +71,79 @@ def _conclusion(section: Section) -> Iterator[str]:
     fewest, most = section.seeds()
     if most == 1:
         yield "One seed: intervals say what another text would change, not what another seed would."
+    elif section.layout.threats.seeds:
+        yield f"{most} seeds an arm. {section.layout.threats.seeds}"
     elif fewest < most:
-        yield f"Between {fewest} and {most} seeds an arm."
+        yield f"{most} seeds an arm{_but_for(section, most)}."
     else:
         yield f"{most} seeds an arm: intervals say what another seed would change, on the same text."
+    for arm, metric, values in apart(section):
+        told = ", ".join(f"{value:.4g}" for value in values)
+        yield f"One seed of {arm} lies far from the others ({metric}: {told})."
     undecided = section.verdicts().count("undecided")
     if undecided:
         yield f"{undecided} of {len(section.layout.claims)} claims cannot be decided by these runs."
+    compared = sum(len(claim.expects) for claim in section.layout.claims)
+    if compared >= MANY:
+        yield (
+            f"{compared} things are expected: were there nothing to find, chance would let about "
+            f"{compared * 0.025:.1g} of them hold, and as many fail."
+        )
+
+
+def _but_for(section: Section, most: int) -> str:
+    """Which of the arms that are shown have fewer seeds, where they are few."""
+    shown = section.shown_arms()
+    fewer = {
+        arm: len(section.records.of(arm))
+        for arm in section.arms()
+        if arm in shown and len(section.records.of(arm)) < most
+    }
+    if len(fewer) > NAMED:
+        return f", but for {len(fewer)} that have fewer"
+    return f", but for {', '.join(f'{arm} ({seeds})' for arm, seeds in fewer.items())}"
+
+
+def apart(section: Section) -> Iterator[tuple[str, str, list[float]]]:
+    """Arms of which one seed lies far from the others in a measure that claims rest on: a training that
+    went otherwise, and makes an interval that says little."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for arm, metric in _compared(section):
+        seeds = [
+            value_of(record["measures"][metric])
+            for record in section.records.of(arm)
+            if record["measures"].get(metric) is not None
+        ]
+        if len(seeds) >= FEWEST_SEEDS:
+            found.setdefault(metric, {})[arm] = seeds
+    told = set()
+    for metric, arms in found.items():
+        usual = median_low([max(seeds) - min(seeds) for seeds in arms.values()])
+        for arm, seeds in arms.items():
+            if arm not in told and _one_is_far(seeds, usual):
+                told.add(arm)
+                yield arm, metric, seeds
+
+
+def _compared(section: Section) -> Iterator[tuple[str, str]]:
+    """Arms and measures that claims rest on; not what is a difference in itself, which is near zero."""
+    for claim in section.layout.claims:
+        for value in (expected.value for expected in claim.expects):
+            if value.minus is not None:
+                yield value.minus, value.minus_metric or value.metric
+            if value.minus is not None or "+" not in value.form:
+                yield value.arm, value.metric
+
+
+def _one_is_far(seeds: Sequence[float], usual: float) -> bool:
+    """Its gap to the nearest of the others, against their range, the usual one and the value's size."""
+    first, *_, last = ordered = sorted(seeds)
+    for one, others in ((first, ordered[1:]), (last, ordered[:-1])):
+        gap = min(abs(one - other) for other in others)
+        scattered = max(others[-1] - others[0], usual)
+        if gap > FAR * scattered and gap > SEEN * abs(median(ordered)):
+            return True
+    return False
 
 
 def missing_arms(section: Section) -> list[str]:
