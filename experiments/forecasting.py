@@ -61,6 +61,7 @@ PRECISE = [("ETTh1", 24), ("ETTh1", 168)]
 # From this many steps on a compiler's minute is won back over the seeds.
 COMPILED = 168
 STEPS_OF_A_MEASUREMENT = 3
+GB = 1e9
 # From this horizon on linear models and Informer were compared in print.
 LONG = 96
 
@@ -431,7 +432,7 @@ def cost_table(found: Sequence[Place]) -> Table:
             [
                 said(place),
                 *(Value("parameters", named(place, arm), form="{:,.0f}") for arm in INFORMERS),
-                *(Value("training_memory", run, form="{:.3g}") for run in (informer, rsa)),
+                *(Value("training_memory", run, unit=GB) for run in (informer, rsa)),
                 Value("memory_over_informer", rsa, form="{:.3f}"),
             ]
         )
@@ -441,8 +442,8 @@ def cost_table(found: Sequence[Place]) -> Table:
             "cell",
             "parameters, Informer",
             "parameters, RSA",
-            "bytes in training, Informer",
-            "bytes in training, RSA",
+            "GB in training, Informer",
+            "GB in training, RSA",
             "RSA over Informer",
         ],
         rows,

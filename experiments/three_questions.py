@@ -152,15 +152,16 @@ COSTS = (
     "model",
     "training, bytes/s",
     "time over its base",
-    "training memory",
+    "training memory, GB",
     "above its base",
-    "the machine's own",
+    "the machine's own, GB",
     "above its base",
     "reading, bytes/s",
     "over its base",
 )
 # Of the project's plan: what recurrence may cost.
-MOST_TIME, LEAST_SPEED, MOST_MEMORY, MOST_RESIDENT = 1.20, 0.95, 2e9, 16e9
+GB = 1e9
+MOST_TIME, LEAST_SPEED, MOST_MEMORY, MOST_RESIDENT = 1.20, 0.95, 2 * GB, 16 * GB
 
 
 def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
@@ -426,6 +427,7 @@ def layout(scale: str) -> Layout:
                             COST,
                             form=form,
                             counted=metric == "training_memory_above",
+                            unit=GB if said.endswith("GB") else 1.0,
                         ),
                         side,
                         bound,
@@ -435,8 +437,14 @@ def layout(scale: str) -> Layout:
                     for metric, form, side, bound, said in (
                         ("training_time_ratio", "{:.2f}", "below", MOST_TIME, "training time"),
                         ("reading_speed_ratio", "{:.2f}", "above", LEAST_SPEED, "reading speed"),
-                        ("training_memory_above", "{:+.3g}", "below", MOST_MEMORY, "memory"),
-                        ("resident_above", "{:+.3g}", "below", MOST_RESIDENT, "machine's memory"),
+                        ("training_memory_above", "{:+.2f}", "below", MOST_MEMORY, "memory, GB"),
+                        (
+                            "resident_above",
+                            "{:+.2f}",
+                            "below",
+                            MOST_RESIDENT,
+                            "the machine's memory, GB",
+                        ),
                     )
                 ],
             ),
@@ -448,15 +456,16 @@ def layout(scale: str) -> Layout:
         figures=[
             figure
             for text in texts
-            for group in FAMILIES
             for figure in (
-                curves(
-                    text, group, "loss by position", "position in the window", "loss (nats a byte)"
+                *(
+                    curves(text, group, "loss by position", "position in the window", "loss")
+                    for group in FAMILIES
                 ),
-                curves(
-                    text, group, "loss by distance", "bytes in front", "mean loss (nats a byte)"
+                distances(text),
+                *(
+                    curves(text, group, "validation", "bytes read in training", "validation loss")
+                    for group in FAMILIES
                 ),
-                curves(text, group, "validation", "bytes read in training", "validation loss"),
             )
         ],
         threats=Threats(
@@ -548,12 +557,14 @@ def cost() -> Table:
                 arm,
                 Value(f"training_speed: {arm}", COST, form="{:,.0f}"),
                 "" if base is None else Value(f"training_time_ratio: {arm}", COST),
-                Value(f"training_memory: {arm}", COST, form="{:.3g}"),
+                Value(f"training_memory: {arm}", COST, unit=GB),
                 ""
                 if base is None
-                else Value(f"training_memory_above: {arm}", COST, form="{:+.3g}"),
-                Value(f"resident: {arm}", COST, form="{:.3g}"),
-                "" if base is None else Value(f"resident_above: {arm}", COST, form="{:+.3g}"),
+                else Value(f"training_memory_above: {arm}", COST, form="{:+.2f}", unit=GB),
+                Value(f"resident: {arm}", COST, unit=GB),
+                ""
+                if base is None
+                else Value(f"resident_above: {arm}", COST, form="{:+.2f}", unit=GB),
                 Value(f"reading_speed: {arm}", COST, form="{:,.0f}"),
                 "" if base is None else Value(f"reading_speed_ratio: {arm}", COST),
             ]
@@ -576,10 +587,24 @@ def curves(text: str, group: str, name: str, x: str, y: str) -> Figure:
     return Figure(
         f"{y.capitalize()} over {x}: {text}, {group}",
         x,
-        y,
+        f"{y} (nats a byte)",
         [Series(arm, curve=(f"{text}: {arm}", name)) for arm in arms],
-        log_x=name == "loss by distance",
         later=name == "validation",
+    )
+
+
+def distances(text: str) -> Figure:
+    """How much a state gains, the longer the text in front of it."""
+    drawn = [(arm, base) for arm, (_, _, base) in ARMS.items() if base and arm.startswith(base)]
+    return Figure(
+        f"Loss above its base over bytes in front: {text}",
+        "bytes in front",
+        "mean loss above its base (nats a byte)",
+        [
+            Series(arm, curve=(f"{text}: {arm}", "loss by distance"), above=f"{text}: {base}")
+            for arm, base in drawn
+        ],
+        log_x=True,
     )
 
 

@@ -42,6 +42,7 @@ CARRIES = {"plain": "none", "recurrent": "pooled"}
 # Of a plain model, beside none.
 OVERLAPS = {"smoke": (4,), "small": (30, 50), "real": (30, 50), "paper": (30, 50)}
 # Texts that all arms read side by side, so that their memory can be compared: no more than there are.
+MB = 1e6
 ROWS = {"smoke": 1, "small": 22, "real": 22, "paper": 16}
 COLUMNS = (
     "window",
@@ -49,8 +50,8 @@ COLUMNS = (
     "recurrent",
     "nats a token",
     "FLOPs a token",
-    "bytes, plain",
-    "bytes, recurrent",
+    "MB, plain",
+    "MB, recurrent",
 )
 
 
@@ -125,7 +126,7 @@ def layout(scale: str) -> Layout:
                 "Perplexity a word by window",
                 COLUMNS,
                 [row(window) for window in windows],
-                "Nats a token: recurrent minus plain, paired. Bytes: peak while reading. What a state "
+                "Nats a token: recurrent minus plain, paired. MB: peak while reading. What a state "
                 "costs in time is measured in the three questions, with nothing beside.",
             )
         ],
@@ -183,7 +184,7 @@ def row(window: int) -> list[Any]:
         Value("perplexity", recurrent),
         difference(window),
         Value("flops_per_token", plain, form="{:.3g}"),
-        *(Value("reading_memory", arm, form="{:.3g}") for arm in (plain, recurrent)),
+        *(Value("reading_memory", arm, form="{:.1f}", unit=MB) for arm in (plain, recurrent)),
     ]
 
 

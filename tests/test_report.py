@@ -14,6 +14,7 @@ import holdover.page
 from experiments import experiment_file
 from holdover import cli
 from holdover.experiment import (
+    Expectation,
     Figure,
     Layout,
     Records,
@@ -24,6 +25,7 @@ from holdover.experiment import (
     read_records,
     run_experiment,
 )
+from holdover.experiment.estimates import Estimate
 from holdover.report import ReportOptions, report
 from holdover.report.cells import shown
 from holdover.report.charts import LOOKS, draw, points_of
@@ -90,6 +92,7 @@ def test_every_number_is_what_its_records_say(results):
             told["data-form"],
             told.get("data-minus-metric"),
             "data-share" in told,
+            unit=float(told.get("data-unit", 1)),
         )
         found = estimate(value, records)
         assert "".join(text).split() == " ".join(shown(value, found)).split()
@@ -236,6 +239,31 @@ def test_a_curve_is_the_mean_of_all_seeds_wherever_they_were_looked_at():
     # Without the beginning, where nothing has been learnt.
     line, _ = re.findall(r'class="line series0" d="([^"]+)"', drawn)
     assert line.startswith("M") and "L" not in line
+
+
+def test_a_curve_above_another_is_subtracted_seed_by_seed():
+    found = {"a": [(0, 3.0), (1, 5.0)], "b": [(1, 1.0), (2, 9.0)]}
+    records = {
+        f"{arm}-{seed}": {
+            "run": f"{arm}-{seed}",
+            "arm": arm,
+            "seed": seed,
+            "curves": {"c": [[10, level], [20, level / 2]]},
+        }
+        for arm, levels in found.items()
+        for seed, level in levels
+    }
+    section = Section("name", "small", {}, Layout(), Records(None, records))
+    drawn = points_of(Series("a", curve=("a", "c"), above="b"), section)
+    assert [(point.x, point.y) for point in drawn] == [(10, 4.0), (20, 2.0)]
+    assert not points_of(Series("a", curve=("a", "c"), above="never run"), section)
+
+
+def test_bytes_are_shown_in_a_unit():
+    value = Value("memory", "plain", unit=1e9)
+    found = Estimate(3.05e9, 3.0e9, 3.1e9, "3 seeds", ("a",), 3)
+    assert shown(value, found) == ("3.05", "[3.00, 3.10]")
+    assert Expectation(value, "below", 2e9).expected == "below 2"
 
 
 def test_points_are_joined_as_they_are_given_and_say_what_they_are(results):

@@ -58,6 +58,8 @@ class Value:
     """Of a whole: its interval does not go beyond 1."""
     counted: bool = False
     """Like bytes, and not sampled: one run decides what is expected of it."""
+    unit: float = 1.0
+    """What it is shown in: 1e9 where bytes are shown as GB."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ class Series:
     """What is written at each point, if anything."""
     curve: tuple[str, str] | None = None
     """Instead of points: a curve of an arm's records, as (arm, name)."""
+    above: str | None = None
+    """An arm whose curve of that name is subtracted, seed by seed."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,8 @@ class Expectation:
     @property
     def expected(self) -> str:
         around = f"{self.width:g} of " if self.side == "within" else ""
-        bound = f"{self.bound:g}" if abs(self.bound) < 1e6 else scaled(self.bound)
+        shown = self.bound / self.value.unit
+        bound = f"{shown:g}" if abs(shown) < 1e6 else scaled(shown)
         return f"{self.side} {around}{bound}".replace("-", MINUS)
 
 

@@ -82,5 +82,10 @@ def _cell(cell: Any) -> Cell:
 def _series(series: dict[str, Any]) -> Series:
     points = [(Value(**x) if isinstance(x, dict) else x, Value(**y)) for x, y in series["points"]]
     curve = series["curve"]
-    labels = series.get("labels", ())
-    return Series(series["name"], points, labels, None if curve is None else (curve[0], curve[1]))
+    return Series(
+        series["name"],
+        points,
+        series.get("labels", ()),
+        None if curve is None else (curve[0], curve[1]),
+        series.get("above"),
+    )

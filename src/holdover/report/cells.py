@@ -28,6 +28,7 @@ def shown(value: Value, found: Estimate | None) -> tuple[str, str]:
 
 
 def _form(value: Value, number: float) -> str:
+    number /= value.unit
     large = LARGE_WHOLE if "," in value.form else LARGE
     form = value.form if abs(number) < large else "{:.2e}"
     return form.format(number).replace("-", MINUS)
@@ -67,6 +68,8 @@ def measured(value: Value, section: Section) -> str:
         told = "no run has it" if never else "no record"
         return f'<span class="missing" title="{told}">{NEVER if never else number}</span>'
     more = ' data-share="yes"' if value.share else ""
+    if value.unit != 1:
+        more += f' data-unit="{value.unit:g}"'
     if value.minus is not None:
         more += f' data-minus="{escaped(value.minus)}"'
         more += f' data-minus-metric="{escaped(value.minus_metric or value.metric)}"'

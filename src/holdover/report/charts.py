@@ -99,7 +99,9 @@ def frontier(points: Sequence[Point]) -> list[Point]:
 
 def points_of(series: Series, section: Section) -> list[Point]:
     if series.curve is not None:
-        return _curve(section.records.of(series.curve[0]), series.curve[1])
+        arm, name = series.curve
+        base = None if series.above is None else section.records.of(series.above)
+        return _curve(section.records.of(arm), name, base)
     found = []
     labels = series.labels or [""] * len(series.points)
     for (x, y), label in zip(series.points, labels, strict=True):
@@ -111,15 +113,31 @@ def points_of(series: Series, section: Section) -> list[Point]:
     return found
 
 
-def _curve(records: Sequence[Mapping[str, Any]], name: str) -> list[Point]:
+def _curve(
+    records: Sequence[Mapping[str, Any]],
+    name: str,
+    base: Sequence[Mapping[str, Any]] | None = None,
+) -> list[Point]:
     """The mean over seeds, point by point: what was read until a validation differs a little. A run that
-    ended early has no more points than it made, and nor has the mean."""
-    curves = [record["curves"][name] for record in records if name in record["curves"]]
+    ended early has no more points than it made, and nor has the mean. Above a base: of the seeds that
+    both have."""
+    curves = _by_seed(records, name)
+    if base is not None:
+        below = _by_seed(base, name)
+        curves = {
+            seed: [[x, y - its] for (x, y), (_, its) in zip(curve, below[seed], strict=False)]
+            for seed, curve in curves.items()
+            if seed in below
+        }
     if not curves:
         return []
-    points = min(len(curve) for curve in curves)
-    means = np.mean([curve[:points] for curve in curves], axis=0)
+    points = min(len(curve) for curve in curves.values())
+    means = np.mean([curve[:points] for curve in curves.values()], axis=0)
     return [Point(float(x), float(y)) for x, y in means]
+
+
+def _by_seed(records: Sequence[Mapping[str, Any]], name: str) -> dict[int, list[list[float]]]:
+    return {one["seed"]: one["curves"][name] for one in records if name in one["curves"]}
 
 
 def powers(value: float) -> str:
