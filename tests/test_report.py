@@ -153,6 +153,7 @@ def test_the_tables_in_markdown(results):
     assert "| state | 2.910 [2.885, 2.935] | \u22120.100" in said
     assert "| never | \u2013 |" in said
     assert "**reproduced**: The state helps." in said
+    assert "1 claim to reproduce: reproduced 1." in said
 
 
 def test_it_says_what_the_records_show(results):
@@ -285,7 +286,8 @@ def test_what_is_ours_to_ask_holds_or_does_not(results):
     path.write_text(json.dumps(about))
     page = page_of(results)
     assert "<strong>Holds.</strong>" in page.read_text()
-    assert "**holds**: The state helps." in page.with_suffix(".md").read_text()
+    beside = page.with_suffix(".md").read_text()
+    assert "**holds**: The state helps." in beside and "1 claim of our own: holds 1." in beside
 
 
 def test_one_seed_is_said_beside_a_verdict_and_marked_behind_an_interval(results):

@@ -6,13 +6,14 @@ from ..experiment.definition import Claim
 from . import samples
 from .cells import as_text
 from .gather import CAME_OUT, Section, tally
-from .overview import HEADS, INTERVALS, VERDICTS, glance
+from .overview import HEADS, INTERVALS, VERDICTS, glance, summary
 from .threats import threats
 
 
 def as_markdown(sections: Sequence[Section]) -> str:
     parts = [part for section in sections for part in _section(section)]
-    return "\n\n".join([*_overview(sections), INTERVALS, VERDICTS, *parts]) + "\n"
+    said = [text for text in (summary(sections), INTERVALS, VERDICTS) if text]
+    return "\n\n".join([*_overview(sections), *said, *parts]) + "\n"
 
 
 def _overview(sections: Sequence[Section]) -> Iterable[str]:

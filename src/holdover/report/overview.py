@@ -1,7 +1,8 @@
 """What was measured, at a glance: of every experiment its runs, what they were scored on, and where."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..page.wording import count, duration, scaled
@@ -38,6 +39,18 @@ def glance(section: Section) -> Glance:
         scored=_texts(section),
         computed=f"{'; '.join(devices)} ({duration(seconds)})",
     )
+
+
+def summary(sections: Sequence[Section]) -> str:
+    """How many claims came out how: what is to be reproduced, and what is asked here."""
+    judged = [(claim.ours, said) for one in sections for claim, said, _ in one.judged()]
+    told = []
+    for ours, which in ((False, "to reproduce"), (True, "of our own")):
+        counts = Counter(said for mine, said in judged if mine == ours)
+        if counts:
+            listed = ", ".join(f"{said} {many}" for said, many in counts.most_common())
+            told.append(f"{count(counts.total(), 'claim')} {which}: {listed}.")
+    return " ".join(told)
 
 
 def _runs(section: Section) -> str:

@@ -8,7 +8,7 @@ from . import samples
 from .cells import as_html, measured
 from .charts import draw
 from .gather import CAME_OUT, Section, tally
-from .overview import HEADS, INTERVALS, VERDICTS, glance
+from .overview import HEADS, INTERVALS, VERDICTS, glance, summary
 from .threats import threats
 
 KINDS = {
@@ -71,7 +71,8 @@ def _claims(sections: Sequence[Section]) -> str:
     if not lines:
         return ""
     return (
-        '<h2>Claims</h2><div class="scroll" tabindex="0" role="region" aria-label="Claims">'
+        f"<h2>Claims</h2><p>{escaped(summary(sections))}</p>"
+        '<div class="scroll" tabindex="0" role="region" aria-label="Claims">'
         '<table class="words"><thead><tr><th scope="col">verdict</th><th scope="col">claim</th>'
         f'<th scope="col">experiment</th></tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
     )
