@@ -180,7 +180,9 @@ def layout(scale: str) -> Layout:
                 "beside them.",
             ],
             external=threats_of_texts(scale),
-            construct=["An arm with more embeddings also has more weights: see the last column."],
+            construct=[
+                "An arm with more embeddings also has more weights: see the column of those added."
+            ],
         ),
     )
 
