@@ -15,6 +15,7 @@ from holdover.evaluate.cost import (
     counted_flops,
     flops_per_token,
     printed_flops,
+    uncounted_memory,
 )
 from holdover.mechanisms.relative_ops import relative_attention
 
@@ -118,8 +119,9 @@ def test_peak_memory_on_a_gpu(monkeypatch):
     assert calls == ["synchronize", "reset_peak_memory_stats", "run", "synchronize"]
 
 
-def test_peak_memory_inside_another_forgets_nothing(monkeypatch):
-    """There is one counter, and who comes later sets it back."""
+@pytest.fixture
+def use(monkeypatch):
+    """Uses so many bytes of a GPU for a moment; there is one counter, and who likes sets it back."""
     most = 0
 
     def forget():
@@ -133,7 +135,12 @@ def test_peak_memory_inside_another_forgets_nothing(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", forget)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: most)
+    return use
+
+
+def test_peak_memory_inside_another_forgets_nothing(use):
     with PeakMemory() as outer:
         use(500)
         with PeakMemory() as inner:
@@ -142,3 +149,13 @@ def test_peak_memory_inside_another_forgets_nothing(monkeypatch):
     with PeakMemory() as later:
         use(50)
     assert [peak.result["bytes"] for peak in (outer, inner, later)] == [500, 100, 50]
+
+
+@pytest.mark.parametrize(("before", "after", "most"), [(100, 50, 100), (50, 100, 100)])
+def test_a_peak_does_not_count_what_was_to_be_left_out(use, before, after, most):
+    with PeakMemory() as outer, PeakMemory() as inner:
+        use(before)
+        with uncounted_memory():
+            use(500)
+        use(after)
+    assert outer.result["bytes"] == inner.result["bytes"] == most

@@ -80,6 +80,22 @@ def test_states_that_mixed_precision_leaves_in_16_bits_are_looked_at_too(
     assert list(options["output"].glob("checkpoint-*"))
 
 
+def test_looking_keeps_one_window_at_a_time_and_training_what_was_asked_for(options, monkeypatch):
+    """In float32 a step takes twice its memory: whoever has room for the step has it for the look."""
+    compiles_to(monkeypatch, lambda loss: loss)
+    seen, written = [], RecurrentModel._step
+
+    def step(self, *arguments):
+        seen.append((self._compiled.step is None, torch.is_grad_enabled(), self.recompute))
+        return written(self, *arguments)
+
+    monkeypatch.setattr(RecurrentModel, "_step", step)
+    train(TrainOptions(**options, bf16=True))
+    looked = {kept for uncompiled, trains, kept in seen if uncompiled and trains}
+    trained = {kept for uncompiled, trains, kept in seen if not uncompiled and trains}
+    assert (looked, trained) == ({"window"}, {"none"})
+
+
 def test_nobody_looks_where_it_was_not_wanted(options, monkeypatch):
     compiles_to(monkeypatch, OtherGradient.apply)
     train(TrainOptions(**options, check_compiled=False))

@@ -14,6 +14,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
+from ..evaluate.cost import uncounted_memory
 from ..state import State
 from .task import Task
 
@@ -46,7 +47,7 @@ def check_gradients(
     getattr(stream, "close", lambda: None)()
     model.train(drawn_alike)
     *before, last = batches
-    with untouched(model):
+    with untouched(model), uncounted_memory():
         carried = state_behind(model, task, before, accelerator)
         try:
             with accelerator.autocast():
@@ -56,7 +57,7 @@ def check_gradients(
             raise NotAsWritten(
                 f"A step of this model cannot be compiled ({why}): leave --compile out."
             ) from error
-        with model.uncompiled():
+        with model.uncompiled(), sparing(model):
             with accelerator.autocast():
                 expected = gradients(model, task, last, carried)
             exact = expected
@@ -127,6 +128,20 @@ def gradients_of(model: Any, loss: Callable[[], Tensor]) -> dict[str, Tensor]:
     }
     model.zero_grad(set_to_none=True)
     return found
+
+
+@contextmanager
+def sparing(model: Any) -> Iterator[None]:
+    """Inside, a model that can recompute its windows does: float32 takes twice the memory of the step,
+    and what is looked at once must not need more than what is done from then on."""
+    if not hasattr(model, "recompute"):
+        yield
+        return
+    before, model.recompute = model.recompute, "window"
+    try:
+        yield
+    finally:
+        model.recompute = before
 
 
 @contextmanager
