@@ -84,6 +84,16 @@ def test_backward_counts_the_scores_it_recomputes():
     assert counted_flops(run) == ATTENTION + 5 * SCORES
 
 
+@pytest.mark.parametrize("kind", ["flash", "efficient", "cudnn"])
+def test_heads_of_queries_may_share_keys_in_a_gpu_kernel(kind):
+    """Llama's do, and torch 2.11 counts none of these."""
+    query = torch.zeros(2, 6, 16, 8, device="meta", dtype=torch.bfloat16)
+    shared = torch.zeros(2, 2, 16, 8, device="meta", dtype=torch.bfloat16)
+    kernel = getattr(torch.ops.aten, f"_scaled_dot_product_{kind}_attention")
+    more = {"flash": (), "efficient": (None, True), "cudnn": (None, True)}[kind]
+    assert counted_flops(lambda: kernel(query, shared, shared, *more)) == 2 * 2 * 6 * 16 * 16 * 16
+
+
 def test_peak_memory_sees_what_was_freed_again(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     size = 64 * 2**20

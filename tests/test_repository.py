@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "holdover"
 STOREYS = [
     {"config", "state", "windows", "unroll", "loss", "results", "settings", "setting_kinds"}
-    | {"processes", "launch"},
+    | {"processes", "launch", "compiling"},
     {"mechanisms", "data", "bundled"},
     {"models", "series", "questions"},
     {"backbones"},

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..compiling import compiler_options
 from ..config import RecurrenceConfig
 from ..mechanisms import Carry
 from ..state import State
@@ -109,6 +110,8 @@ class Manners:
         Compile the step, not the model: the loop over windows would be unrolled into one graph.
         """
         options = {"fullgraph": True, "dynamic": False, **options}
+        if "backend" not in options:
+            options["options"] = compiler_options()
         # With and without a past, padding and gradients: more forms than torch expects of a function.
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 32)
         self._compiled.step = torch.compile(self._step, **options)

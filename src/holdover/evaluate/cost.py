@@ -4,7 +4,8 @@
   window that is read again: [2 N + 2 L T d] T / (T - o) with N = 12 L d^2. Recurrence counts as zero.
 * The published table only comes out if 2 N + 2 L T d is rounded to three digits before it is scaled.
 * torch's counter knows its attention kernels of GPUs but not the fused one of the CPU (2.13), nor ours:
-  without the formulas here, attention would count as nothing there. Scans of a recurrence, which are
+  without the formulas here, attention would count as nothing there. Those of GPUs it refuses (2.11)
+  where several heads of queries share one of keys. Scans of a recurrence, which are
   linear in the length, do.
 * Resident memory is sampled, so a peak shorter than the interval can be missed; CUDA's is exact, and
   beside it stands what the process held of the machine's own.
@@ -22,6 +23,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from ..mechanisms.relative_ops import relative_attention
 
 SAMPLING_SECONDS = 0.1
+ATTENTION_KERNELS = tuple(
+    f"_scaled_dot_product_{kind}_attention{where}"
+    for kind, where in (("flash", ""), ("efficient", ""), ("cudnn", ""), ("flash", "_for_cpu"))
+)
 # Those that are measuring now, the outermost first.
 _open: list["PeakMemory"] = []
 
@@ -40,11 +45,10 @@ def printed_flops(layers: int, width: int, window: int, overlap: int) -> float:
 def counted_flops(run: Callable[[], Any]) -> int:
     """FLOPs of the matrix products and convolutions that `run` executes, backward included."""
     aten = torch.ops.aten
-    unknown = {
-        aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops,
-        aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flops,
-        _packet_of(relative_attention): _attention_flops,
-    }
+    unknown: dict[Any, Callable[..., int]] = {_packet_of(relative_attention): _attention_flops}
+    for kernel in ATTENTION_KERNELS:
+        unknown[getattr(aten, kernel)] = _attention_flops
+        unknown[getattr(aten, f"{kernel}_backward")] = _attention_backward_flops
     with FlopCounterMode(display=False, custom_mapping=unknown) as counter:
         run()
     return counter.get_total_flops()

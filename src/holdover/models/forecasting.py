@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
+from ..compiling import compiler_options
+
 
 class ForecasterConfig(PreTrainedConfig):
     """Sizes of what is read and forecast; the defaults are Informer's for hourly ETT data."""
@@ -136,7 +138,7 @@ class Forecaster(PreTrainedModel):
         """
         same_numbers: dict[str, Any] = {"fallback_random": True}
         compiled: Any = torch.compile(
-            self.read, fullgraph=True, dynamic=False, options=same_numbers
+            self.read, fullgraph=True, dynamic=False, options=same_numbers | compiler_options()
         )
         self._compiled = compiled
 

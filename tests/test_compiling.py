@@ -1,0 +1,26 @@
+"""What a compiler is told by the version that it is."""
+
+import pytest
+from torch._inductor import config
+
+from holdover.compiling import compiler_options
+
+
+def test_a_compiler_that_rounds_what_it_saves_is_told_nothing(monkeypatch):
+    name = "emulate_precision_casts_on_saved_tensors"
+    if not hasattr(config, name):
+        monkeypatch.setattr(config, name, True, raising=False)
+    assert compiler_options() == {}
+
+
+def test_an_older_one_rounds_as_the_step_was_written(monkeypatch):
+    class Older:
+        emulate_precision_casts = False
+
+    monkeypatch.setattr("torch._inductor.config", Older)
+    assert compiler_options() == {"emulate_precision_casts": True}
+
+
+@pytest.mark.parametrize("option", ["emulate_precision_casts", "fallback_random"])
+def test_the_options_are_known_to_torch(option):
+    assert hasattr(config, option)
