@@ -227,7 +227,7 @@ def measure(work: Work) -> dict[str, Any]:
         recurrence=settings["recurrence"],
         # The same steps, only faster: no settings. Records of a wide XLNet's would not fit on a card.
         faster={
-            "compile": not xlnet and not odd,
+            "compile": not odd,
             "replay": not xlnet or model["shape"]["d_model"] < 512,
         },
     )

@@ -121,6 +121,37 @@ def test_what_is_refused_is_left_out_and_said(gpu, work, compiling, recording, t
     assert trained(work)[1] == pytest.approx(losses, rel=1e-4)
 
 
+def test_a_run_that_is_refused_on_its_way_begins_again_without(gpu, work, monkeypatch):
+    """Nothing is gone on with that a wrong step has trained."""
+    monkeypatch.setattr("holdover.train.compiled.NEXT_LOOK", 2)
+
+    def look(*_, **__):
+        looks.append(1)
+        if len(looks) == 2:
+            raise NotAsWritten("The compiled step is wrong.")
+
+    looks = []
+    monkeypatch.setattr(training, "check_gradients", look)
+    taken, losses = trained(work, faster={"compile": True}, save_every=1)
+    said = " ".join(work.console.file.getvalue().split())
+    assert "Behind step 2: The compiled step is wrong." in said and not taken["compile"]
+    work.folder = work.folder.with_name("plain")
+    assert trained(work, save_every=1)[1] == losses and len(losses) == 3
+
+
+@pytest.mark.parametrize(
+    ("own", "ways"),
+    [((True, True), 3), ((False, True), 2), ((True, False), 2), ((False, False), 1)],
+)
+def test_a_run_that_has_begun_has_its_own_way_and_slower_ones(gpu, work, monkeypatch, own, ways):
+    its = dict(zip(FASTER, own, strict=True))
+    monkeypatch.setattr("holdover.experiment.work.begun", lambda _: True)
+    monkeypatch.setattr("holdover.experiment.work.read_about", lambda _: {"options": its})
+    found = work._ways(work.folder, FASTER)
+    assert found[0] == its and len(found) == ways
+    assert found[-1] == dict.fromkeys(FASTER, False)
+
+
 def test_an_option_that_is_a_setting_is_not_left_out(gpu, work):
     gpu.compiling = Unsupported("an operation that it does not know")
     with pytest.raises(NotAsWritten, match="cannot be compiled"):

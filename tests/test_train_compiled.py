@@ -1,16 +1,24 @@
 """Compiled steps are believed when their gradients are right, not when their losses are."""
 
+import io
+
 import pytest
 import torch
+from rich.console import Console
 
 from evaluations import prose
 from holdover import RecurrenceConfig
 from holdover.attach import RecurrentModel
-from holdover.train import TrainOptions, train
-from holdover.train.compiled import NotAsWritten, wrong_gradients
+from holdover.train import TrainOptions, compiled, run, train
+from holdover.train.compiled import NotAsWritten, distances, look_is_due, wrong_gradients
+from holdover.train.loop import Loop
 from runs import OtherGradient
 
 WINDOW = 8
+
+
+class Begun(Exception):
+    """A run was let in."""
 
 
 @pytest.fixture
@@ -58,6 +66,8 @@ def test_wrong_gradients_are_refused_though_the_loss_is_right(options, monkeypat
 
 @pytest.mark.parametrize("bf16", [False, True])
 def test_right_ones_train_as_if_nobody_had_looked(options, monkeypatch, bf16):
+    """Not at the beginning, and not behind the first step either."""
+    monkeypatch.setattr(compiled, "NEXT_LOOK", 1)
     compiles_to(monkeypatch, lambda loss: loss)
     train(TrainOptions(**options, bf16=bf16))
     options["output"] = options["output"].with_name("other")
@@ -78,6 +88,104 @@ def test_states_that_mixed_precision_leaves_in_16_bits_are_looked_at_too(
     options["recurrence"] = options["recurrence"].replace(pooling=pooling)
     train(TrainOptions(**options, bf16=True))
     assert list(options["output"].glob("checkpoint-*"))
+
+
+def test_looks_are_rarer_and_rarer():
+    assert [step for step in range(1, 20_001) if look_is_due(step)] == [100, 1000, 10_000]
+
+
+@pytest.fixture
+def goes_wrong(options, monkeypatch):
+    """A run of six steps whose compiler errs once weights have changed, as they do in the first."""
+    monkeypatch.setattr(compiled, "NEXT_LOOK", 2)
+    begun = []
+    compiles_to(monkeypatch, lambda loss: OtherGradient.apply(loss) if begun else loss)
+    settle = Loop._settle
+
+    def settled(self):
+        begun.append(self.reached.step)
+        settle(self)
+
+    monkeypatch.setattr(Loop, "_settle", settled)
+    return options | {"max_steps": 6, "save_every": 1, "keep": 9, "bf16": True}
+
+
+def test_errors_that_grow_with_the_weights_are_found_before_they_are_saved(goes_wrong):
+    sentence = r"Behind step 2: The compiled step is wrong: .* may be wrong: begin again\."
+    with pytest.raises(NotAsWritten, match=sentence):
+        train(TrainOptions(**goes_wrong))
+    found = {path.name for path in goes_wrong["output"].glob("checkpoint-*")}
+    assert found == {"checkpoint-0", "checkpoint-1"}
+
+
+def test_a_run_that_goes_on_is_looked_at_too(options, monkeypatch):
+    compiles_to(monkeypatch, lambda loss: loss)
+    train(TrainOptions(**options))
+    compiles_to(monkeypatch, OtherGradient.apply)
+    with pytest.raises(NotAsWritten, match="compiled step is wrong"):
+        train(TrainOptions(**options | {"max_steps": 3}), resume=True)
+
+
+def test_without_memory_a_late_look_is_left_out_and_said(options, monkeypatch):
+    monkeypatch.setattr(compiled, "NEXT_LOOK", 1)
+    compiles_to(monkeypatch, lambda loss: loss)
+    looked = []
+
+    def look(*_, **__):
+        looked.append(1)
+        if len(looked) > 1:
+            raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(run, "check_gradients", look)
+    console = Console(file=io.StringIO(), width=200)
+    reached = train(TrainOptions(**options), console=console)
+    assert reached.step == 2 and "was not looked at behind step 1" in console.file.getvalue()
+
+
+def test_a_look_at_a_run_is_in_float32_too(options, monkeypatch):
+    """A run puts its precision around the model's forward."""
+    monkeypatch.setattr(compiled, "NEXT_LOOK", 1)
+    compiles_to(monkeypatch, lambda loss: loss)
+    seen, written = [], RecurrentModel._step
+
+    def step(self, *arguments):
+        if self._compiled.step is None and torch.is_grad_enabled():
+            seen.append(torch.is_autocast_enabled("cpu"))
+        return written(self, *arguments)
+
+    monkeypatch.setattr(RecurrentModel, "_step", step)
+    train(TrainOptions(**options, bf16=True))
+    first, later = seen[: len(seen) // 2], seen[len(seen) // 2 :]
+    assert first == later and {True, False} == set(first)
+
+
+@pytest.mark.parametrize(
+    ("luck", "told"), [((0.05, 0.04, 0.08), False), ((0.05, 0.04, 0.05), True)]
+)
+def test_one_draw_of_rounding_is_no_measure_of_it(options, monkeypatch, luck, told):
+    """Of deep models: 18 % away from float32, where the step as written was 5 % away by luck."""
+    compiles_to(monkeypatch, lambda loss: loss)
+    exact = {"weight": torch.ones(64)}
+    away = iter([0.18, 0.05, 0.0, *luck])
+    weights = []
+
+    def gradients(model, *_):
+        weights.append(model.backbone.transformer.wte.weight.detach().clone())
+        return {"weight": exact["weight"] * (1 + next(away))}
+
+    monkeypatch.setattr(compiled, "gradients", gradients)
+    seen = []
+
+    def begin(options, model, *_, **__):
+        seen.append(model)
+        raise Begun
+
+    monkeypatch.setattr(run, "build_loop", begin)
+    with pytest.raises(NotAsWritten if told else Begun, match="differs by 18%" if told else None):
+        train(TrainOptions(**options, bf16=True))
+    first, *_, moved = weights
+    assert 0 < ((moved - first) / first).abs().max() <= 1.01 * compiled.ROUNDED_BY
+    assert told or torch.equal(seen[0].backbone.transformer.wte.weight, first)
 
 
 def test_looking_keeps_one_window_at_a_time_and_training_what_was_asked_for(options, monkeypatch):
@@ -109,5 +217,5 @@ def test_few_numbers_are_judged_where_nothing_rounds_them(numbers, rounding, tol
     exact = {"weight": torch.ones(numbers)}
     rounded = {"weight": torch.full((numbers,), 1 + rounding)}
     found = {"weight": torch.full((numbers,), 1.3)}
-    wrong = list(wrong_gradients(found, exact, rounded))
+    wrong = list(wrong_gradients(found, exact, distances(rounded, exact)))
     assert [one.name for one in wrong] == ["weight"] * told

@@ -1,6 +1,7 @@
 """What a run has to work with: a folder that outlives interruptions, and the library's own verbs."""
 
 import gc
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,16 +75,21 @@ class Work:
                 if not any(tried.values()):
                     raise
                 self.console.print(f"{error} It is left out here.", markup=False)
+                # What a wrong step has trained is not gone on with.
+                shutil.rmtree(self.folder / name, ignore_errors=True)
         raise AssertionError("the last way is the step as it was written")
 
     def _ways(self, output: Path, faster: Mapping[str, bool]) -> list[dict[str, bool]]:
-        """All of them, those without a compiler, none; of a run that has begun, its own."""
-        if begun(output):
-            before = read_about(output)["options"]
-            return [{option: before[option] for option in faster}]
+        """All of them, those without a compiler, none; a run that has begun goes on in its own."""
         slower = [{**faster, "compile": False}] if faster.get("compile") else []
         found = [dict(faster), *slower] if self.on_gpu else []
-        return [*found, dict.fromkeys(faster, False)]
+        found.append(dict.fromkeys(faster, False))
+        if begun(output):
+            before = read_about(output)["options"]
+            own = {option: before[option] for option in faster}
+            behind = found.index(own) + 1 if own in found else -1
+            found = [own, *(way for way in found[behind:] if way != own)]
+        return found
 
     def train_forecaster(self, name: str = "train", **settings: Any) -> Path:
         return self._trained(train_forecaster, ForecastOptions, name, settings)

@@ -190,6 +190,15 @@ def build_loop(
     return loop
 
 
+def looking(options: Any, look: Callable[[], None]) -> Callable[[], None] | None:
+    """Look at a compiled step, also where a run goes on: its weights are others, its compiler may be.
+    Gives what looks at it later; not in several processes, which hold parts of the model by then."""
+    if not (options.compile and options.check_compiled):
+        return None
+    look()
+    return look if own_share().of == 1 else None
+
+
 def shared_by(options: LoopOptions) -> str:
     """How the rows of a step are shared, behind what a step is."""
     processes = own_share().of

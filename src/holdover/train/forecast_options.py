@@ -30,8 +30,8 @@ class ForecastOptions(LoopOptions, SeriesOptions):
     """On a GPU: record the first step's kernels and replay them (a CUDA graph), which spares Python
     from starting each of hundreds."""
     check_compiled: bool = True
-    """With compile: compare its gradients with those of the step as it was written before the first
-    step, and refuse wrong ones."""
+    """With compile: compare its gradients with those of the step as it was written, before the first
+    step and behind steps 100, 1,000, 10,000, ..., and refuse wrong ones."""
     output: Path = Path("runs/forecast")
     """Folder of the run: checkpoints, log.jsonl, settings."""
     learning_rate: float = 1e-4

@@ -1,6 +1,7 @@
 """holdover forecast train: from settings to a forecaster in a folder, begun or continued."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from .begin import (
     build_loop,
     continue_loop,
     engine_of,
+    looking,
     prepare_folder,
     read_about,
     run_to_end,
@@ -65,9 +67,9 @@ def _train(
     task = Forecasting(prepared, options, accelerator.device, own_share())
     if options.compile:
         model.compile_reading()
-        if options.check_compiled and not resume:
-            check_gradients(model, task, accelerator, drawn_alike=True)
+    look = looking(options, partial(check_gradients, model, task, accelerator, drawn_alike=True))
     loop = build_loop(options, model, task, prepared.about, save, accelerator, console, "rows")
+    loop.look = look
     # Behind the loop's beginning, which puts the precision around the model's forward.
     task.record(model)
     continue_loop(loop, checkpoint, resume, console)

@@ -30,6 +30,7 @@ from .checkpoint import (
     random_state,
     restore_random_state,
 )
+from .compiled import NotAsWritten, look_is_due
 from .log import Log
 from .optim import named_state, rate, restore_state, set_rate
 from .options import LoopOptions
@@ -67,6 +68,8 @@ class Loop:
         self.total = total_steps(options, task)
         self._pending: Pending | None = None
         self.signals = Signals()
+        # Looks at what is believed of a step, from time to time.
+        self.look: Callable[[], None] | None = None
         self._processes = own_share().of
         self._told_minutes = 0.0
         self._told_signal: str | None = None
@@ -119,9 +122,27 @@ class Loop:
                 begun = reached.epoch
                 (reached.epoch, reached.batch), _ = group[-1]
                 reached.finished = self._why_over()
+                self._look_again()
                 self._after_step(epoch_ended=reached.epoch > begun)
         finally:
             stream.close()
+
+    def _look_again(self) -> None:
+        """Whether a compiled step is still the step as it was written, before anything more is saved."""
+        step = self.reached.step
+        if self.look is None or not look_is_due(step):
+            return
+        self._settle()
+        try:
+            self.look()
+        except NotAsWritten as error:
+            raise NotAsWritten(
+                f"Behind step {step:,}: {error} What was trained up to here may be wrong: begin again."
+            ) from error
+        except torch.OutOfMemoryError:
+            told = "there is no memory left to compare its gradients with the uncompiled step's"
+            self.display.say(f"The compiled step was not looked at behind step {step:,}: {told}.")
+        self.display.pause(self.reached.tokens)
 
     def _after_step(self, epoch_ended: bool) -> None:
         """Validate and save where it is time to."""

@@ -145,8 +145,8 @@ class TrainOptions(LoopOptions, TextOptions):
     freeze_base: bool = False
     """Train only what was added."""
     check_compiled: bool = True
-    """With compile: compare its gradients with those of the step as it was written before the first
-    step, and refuse wrong ones."""
+    """With compile: compare its gradients with those of the step as it was written, before the first
+    step and behind steps 100, 1,000, 10,000, ..., and refuse wrong ones."""
     replay: bool = False
     """On a GPU: record the kernels of a step (a CUDA graph) and replay them, for models so small that
     Python is slower than the GPU; keeps the memory of a step (of two, where documents end) also while

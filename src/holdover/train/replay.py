@@ -17,7 +17,7 @@ from ..backbones import nobody_looks
 from ..series import ForecastBatch
 from ..state import State
 from ..windows import Window
-from .compiled import NotAsWritten, gradients_of, untouched, wrong_gradients
+from .compiled import NotAsWritten, distances, gradients_of, untouched, wrong_gradients
 
 Forecast = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -190,7 +190,7 @@ def _check(model: Any, replayed: Callable[[], Tensor], written: Callable[[], Ten
         found, expected, again = (
             gradients_of(model.train(), loss) for loss in (replayed, written, written)
         )
-    for wrong in wrong_gradients(found, expected, again):
+    for wrong in wrong_gradients(found, expected, distances(again, expected)):
         raise NotAsWritten(
             f"The replayed step is wrong: the gradient of {wrong.name} differs by {wrong.away:.0%} "
             "from that of the step as it was written. Give --no-replay."

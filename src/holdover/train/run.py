@@ -1,5 +1,6 @@
 """holdover train: from settings to a trained model in a folder, begun or continued."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from .begin import (
     build_loop,
     continue_loop,
     engine_of,
+    looking,
     prepare_folder,
     read_about,
     run_to_end,
@@ -64,8 +66,7 @@ def _train(
     task = LanguageModelling(training, validation, options, accelerator.device, own_share())
     if options.compile:
         model.compile_step()
-        if options.check_compiled and not resume:
-            check_gradients(model, task, accelerator)
+    look = looking(options, partial(check_gradients, model, task, accelerator))
     # The same dropout for twins, whatever drawing their added weights took.
     torch.manual_seed(options.seed)
 
@@ -80,6 +81,7 @@ def _train(
     loop = build_loop(
         options, model, task, data, save, accelerator, console, layers=model.seams.layers
     )
+    loop.look = look
     # Behind the loop's beginning, which puts the precision around the model's forward.
     task.record(model)
     continue_loop(loop, checkpoint, resume, console)
