@@ -213,6 +213,7 @@ def train(work: Work, text: Text, rate: float, recurrence: dict[str, Any]) -> An
         added_learning_rate=ADDED_TIMES * rate,
         recurrence=recurrence,
         faster=faster,
+        made=[other / "train" for other in work.others.values()],
         **settings["train"],
     )
     return last_checkpoint(folder)

@@ -1,6 +1,7 @@
 """An experiment's training: the same steps faster where they can be had, else as they are written."""
 
 import io
+import shutil
 from dataclasses import dataclass, field
 
 import pytest
@@ -9,7 +10,7 @@ from rich.console import Console
 from torch._dynamo.exc import Unsupported
 
 from holdover.attach import RUN, RecurrentModel, read_run
-from holdover.experiment import Work
+from holdover.experiment import Work, last_checkpoint
 from holdover.experiment.work import FINISHED
 from holdover.train import run as training
 from holdover.train.compiled import NotAsWritten
@@ -166,3 +167,33 @@ def test_a_run_that_has_begun_goes_on_as_it_began(gpu, work):
     gpu.asked.clear()
     assert trained(work, faster=FASTER)[0] == {"compile": False, "replay": False}
     assert not gpu.asked
+
+
+def test_a_training_that_another_run_made_is_not_made_again(work):
+    _, losses = trained(work)
+    other, work.folder = work.folder / "train", work.folder.with_name("second")
+    assert trained(work, made=[work.folder / "nothing", other])[1] == losses
+    assert f"Trained already: {other}" in work.console.file.getvalue()
+    # Either may be removed.
+    shutil.rmtree(other)
+    assert (last_checkpoint(work.folder / "train") / RUN).exists()
+    assert (work.folder / "train" / "best").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "seed", "finished"),
+    [
+        ({"learning_rate": 1e-2}, 0, True),
+        ({"max_steps": 4}, 0, True),
+        ({}, 1, True),
+        ({}, 0, False),
+    ],
+    ids=["another rate", "longer", "another seed", "stopped"],
+)
+def test_another_training_is_made(work, given, seed, finished):
+    trained(work, schedule="cosine")
+    other, work.folder, work.seed = work.folder / "train", work.folder.with_name("second"), seed
+    if not finished:
+        (other / FINISHED).unlink()
+    trained(work, **{"schedule": "cosine", **given}, made=[other])
+    assert "Trained already" not in work.console.file.getvalue()

@@ -1,8 +1,9 @@
 """What a run has to work with: a folder that outlives interruptions, and the library's own verbs."""
 
 import gc
+import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -24,7 +25,7 @@ from ..qa import QAEvalOptions, QAOptions, evaluate_reader, train_reader
 from ..results import choose_device, write_record
 from ..settings import build, settings_of
 from ..train import TrainOptions, train
-from ..train.begin import begun, read_about
+from ..train.begin import begun, differences, read_about
 from ..train.compiled import NotAsWritten
 from ..train.log import LOG, read_log
 from .records import read_json
@@ -61,13 +62,21 @@ class Work:
         return self.device.type == "cuda"
 
     def train(
-        self, name: str = "train", *, faster: Mapping[str, bool] = NOTHING, **settings: Any
+        self,
+        name: str = "train",
+        *,
+        faster: Mapping[str, bool] = NOTHING,
+        made: Iterable[Path] = (),
+        **settings: Any,
     ) -> Path:
         """A language model's training in the folder, begun or continued; gives its folder.
 
         `faster`: options that make the same steps in less time on a GPU (compile, replay). Where one is
         refused, since its steps would not be the same, the run goes on without.
+        `made`: folders of other runs' trainings. One of the same settings and seed is not made again.
         """
+        for other in made:
+            self._take_over(other, name, faster, settings)
         for tried in self._ways(self.folder / name, faster):
             try:
                 return self._trained(train, TrainOptions, name, {**settings, **tried})
@@ -78,6 +87,24 @@ class Work:
                 # What a wrong step has trained is not gone on with.
                 shutil.rmtree(self.folder / name, ignore_errors=True)
         raise AssertionError("the last way is the step as it was written")
+
+    def _take_over(
+        self, other: Path, name: str, faster: Mapping[str, bool], settings: dict[str, Any]
+    ) -> None:
+        output = self.folder / name
+        if begun(output) or not (other / FINISHED).exists():
+            return
+        before = read_about(other)["options"]
+        own = {option: before[option] for option in faster}
+        given = {**self._common(TrainOptions), "seed": self.seed, **settings, **own}
+        if differences(before, build(TrainOptions, given)):
+            return
+        self.console.print(f"Trained already: {other}", markup=False, soft_wrap=True)
+        # Links, so that either may be removed; under its name once it is whole.
+        part = output.with_name(f"{name}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        shutil.copytree(other, part, symlinks=True, copy_function=os.link)
+        part.rename(output)
 
     def _ways(self, output: Path, faster: Mapping[str, bool]) -> list[dict[str, bool]]:
         """All of them, those without a compiler, none; a run that has begun goes on in its own."""

@@ -116,6 +116,15 @@ def read_about(folder: Path) -> dict[str, Any]:
 
 
 def check_same_run(before: dict[str, Any], options: Any) -> None:
+    if differing := differences(before, options):
+        raise ValueError(
+            f"This is another run than the one to be continued: {'; '.join(differing)}. Give the same "
+            "settings, or another --output without --resume."
+        )
+
+
+def differences(before: dict[str, Any], options: Any) -> list[str]:
+    """In which settings a run that wrote these about itself is another one."""
     now = as_dict(options)
     # What did not exist when the run began was as it is by default.
     defaults = as_dict(type(options)(model=options.model, data=options.data))
@@ -124,16 +133,11 @@ def check_same_run(before: dict[str, Any], options: Any) -> None:
     if now["schedule"] in ("linear", "cosine"):
         # Another end is another schedule, from the first step on.
         changeable = CHANGEABLE - {"epochs", "max_steps", "max_tokens"}
-    differing = [
+    return [
         f"{key} was {before.get(key)!r} and is now {now.get(key)!r}"
         for key in sorted({*before, *now} - changeable)
         if before.get(key) != now.get(key)
     ]
-    if differing:
-        raise ValueError(
-            f"This is another run than the one to be continued: {'; '.join(differing)}. Give the same "
-            "settings, or another --output without --resume."
-        )
 
 
 def _dotted(values: dict[str, Any]) -> dict[str, Any]:
