@@ -387,6 +387,22 @@ def test_a_browser_shows_it(width, scheme, results, chromium):
     assert not chromium.complaints and len(chromium.screenshot()) > 10_000
 
 
+def test_a_tapped_number_says_where_it_comes_from(results, chromium):
+    """A title needs a pointer, and a phone has none."""
+    chromium.open(page_of(results), 360, 900, "light")
+    number = "document.querySelector('td .measured')"
+    told = chromium.value(f"{number}.title")
+    chromium.value(f"{number}.scrollIntoView({{block: 'center'}}), {number}.click()")
+    tip = "document.getElementById('tip')"
+    shown = chromium.value(f"[...{tip}.children].map(line => line.textContent)")
+    assert chromium.value(f"{tip}.hidden") is False
+    assert shown[1:] == told.split("; ") and "-seed" in shown[-1]
+    box = chromium.value(f"(({tip}.getBoundingClientRect())).right")
+    assert 0 < box <= 360
+    chromium.value(f"{number}.click()")
+    assert chromium.value(f"{tip}.hidden") is True and not chromium.complaints
+
+
 def test_the_committed_page_says_what_the_committed_records_say(tmp_path):
     """Made again from results/, it is the same: no number on it is older than its record."""
     root = Path(__file__).parent.parent

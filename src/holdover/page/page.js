@@ -1,5 +1,6 @@
-// Shows a token's numbers when it is pointed at, tapped, or reached with the arrow keys.
-// Without this script the page only lacks those numbers.
+// Shows a token's numbers when it is pointed at, tapped, or reached with the arrow keys; and where a
+// number of a table comes from when it is tapped, since a title needs a pointer.
+// Without this script the page only lacks those.
 (() => {
   const book = document.getElementById("book");
   const tip = document.createElement("div");
@@ -25,6 +26,21 @@
     tip.hidden = true;
   }
 
+  function showSource(number) {
+    hide();
+    const [over, ...sources] = number.title.split("; ");
+    tip.replaceChildren(line(number.textContent, "word"), line(over));
+    for (const source of sources) tip.append(line(source, "where"));
+    reveal(number);
+  }
+
+  function reveal(from) {
+    from.setAttribute("data-on", "");
+    shown = from;
+    tip.hidden = false;
+    place();
+  }
+
   function show(token) {
     hide();
     const home = token.parentElement;
@@ -40,10 +56,7 @@
       if (own) tip.append(line(`${bits(own)} bits with the state, ${bits(+own + +saved)} ${book.dataset.else}`));
     }
     tip.append(line(`window ${home.dataset.w}`, "where"));
-    token.setAttribute("data-on", "");
-    shown = token;
-    tip.hidden = false;
-    place();
+    reveal(token);
   }
 
   // Above the token where there is room, else below it; never past the edges of the screen.
@@ -65,13 +78,15 @@
   });
   document.addEventListener("click", (event) => {
     const token = tokenAt(event);
-    if (!token) return hide();
-    show(token);
+    const number = event.target.closest && event.target.closest(".measured, .missing");
+    if (!token && (!number || number === shown)) return hide();
+    if (token) show(token);
+    else showSource(number);
     pinned = true;
   });
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") return hide();
-    if (!pinned || (event.key !== "ArrowRight" && event.key !== "ArrowLeft")) return;
+    if (!pinned || !book || (event.key !== "ArrowRight" && event.key !== "ArrowLeft")) return;
     const all = Array.from(book.getElementsByTagName("i"));
     const next = all[all.indexOf(shown) + (event.key === "ArrowRight" ? 1 : -1)];
     if (!next) return;
