@@ -64,6 +64,12 @@ def test_wrong_gradients_are_refused_though_the_loss_is_right(options, monkeypat
     assert not list(options["output"].glob("checkpoint-*"))
 
 
+def test_gradients_that_are_not_there_are_wrong_ones(options, monkeypatch):
+    compiles_to(monkeypatch, lambda loss: loss.detach().requires_grad_())
+    with pytest.raises(NotAsWritten, match=r"differs by 100% from"):
+        train(TrainOptions(**options))
+
+
 @pytest.mark.parametrize("bf16", [False, True])
 def test_right_ones_train_as_if_nobody_had_looked(options, monkeypatch, bf16):
     """Not at the beginning, and not behind the first step either."""

@@ -158,9 +158,11 @@ def gradients_of(model: Any, loss: Callable[[], Tensor]) -> dict[str, Tensor]:
     loss().backward()
     # Copies: the next reading may add to the same memory. On the host: a run leaves little room.
     found = {
-        name: weight.grad.to("cpu", torch.float32, copy=True)
+        name: torch.zeros(weight.shape)
+        if weight.grad is None
+        else weight.grad.to("cpu", torch.float32, copy=True)
         for name, weight in model.named_parameters()
-        if weight.grad is not None
+        if weight.requires_grad
     }
     model.zero_grad(set_to_none=True)
     return found
@@ -186,7 +188,7 @@ def as_written(model: Any, task: Any) -> Iterator[None]:
 @contextmanager
 def rounded_otherwise(model: nn.Module, seed: int) -> Iterator[None]:
     """Inside, weights are moved by no more than half precision rounds them: it rounds otherwise."""
-    weights = list(model.parameters())
+    weights = [weight for weight in model.parameters() if weight.is_floating_point()]
     before = [weight.detach().to("cpu", copy=True) for weight in weights]
     torch.manual_seed(seed)
     with torch.no_grad():
