@@ -29,7 +29,7 @@ import holdover
 from holdover.mechanisms import relative_softmax
 from holdover.models import TransformerXLConfig, TransformerXLForCausalLM
 from holdover.results import choose_device, provenance, write_record
-from holdover.train.compiled import gradients_of, wrong_gradients
+from holdover.train.compiled import distances, gradients_of, wrong_gradients
 from holdover.train.replay import ReplayedSegments
 
 SYMBOLS = 205
@@ -121,7 +121,7 @@ def ours(
         exact, rounded = first_segment(torch.float32), first_segment(torch.bfloat16)
     if way:
         model.compile_step()
-    for wrong in wrong_gradients(first_segment(torch.bfloat16), exact, rounded):
+    for wrong in wrong_gradients(first_segment(torch.bfloat16), exact, distances(rounded, exact)):
         raise SystemExit(
             f"The step is wrong: the gradient of {wrong.name} differs by {wrong.away:.1%} of its size."
         )

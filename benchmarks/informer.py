@@ -27,7 +27,7 @@ from torch import Tensor
 from holdover.models import Informer, InformerConfig
 from holdover.results import choose_device, provenance, write_record
 from holdover.series import ForecastBatch
-from holdover.train.compiled import gradients_of, untouched, wrong_gradients
+from holdover.train.compiled import distances, gradients_of, untouched, wrong_gradients
 from holdover.train.replay import record
 
 CASES = (
@@ -98,7 +98,7 @@ def run(
             written = gradients_of(model, lambda: loss(model.forecast))
             model.compile_reading()
             compiled = gradients_of(model, lambda: loss(model.forecast))
-        for wrong in wrong_gradients(compiled, exact, written):
+        for wrong in wrong_gradients(compiled, exact, distances(written, exact)):
             raise SystemExit(f"The compiled step is wrong: {wrong}.")
     # Compares gradients itself.
     forecast = record(model, batch) if "replayed" in ways else model.forecast

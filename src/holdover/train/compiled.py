@@ -49,10 +49,22 @@ def look_is_due(step: int) -> bool:
 def check_gradients(
     model: Any, task: Task, accelerator: Accelerator, *, drawn_alike: bool = False
 ) -> None:
-    """Compare the gradients of the second batch, read behind the first; refuse wrong ones.
+    """Compare the gradients of the compiled step with those of the step as it was written; refuse wrong
+    ones. `drawn_alike`: both draw the same numbers, so that dropout need not be left out."""
+    looked = look_at_gradients(model, task, accelerator, drawn_alike=drawn_alike)
+    if looked.wrong:
+        worst = max(looked.wrong, key=lambda one: one.away)
+        raise NotAsWritten(
+            f"The compiled step is wrong: the gradient of {worst.name} differs by {worst.away:.0%} from "
+            f"that in float32, and by {worst.rounding:.0%} as the step was written; {len(looked.wrong)} "
+            f"of {len(looked.sizes)} gradients are wrong. Leave --compile out."
+        )
 
-    With dropout where both ways draw the same numbers; else without, since its places would differ.
-    """
+
+def look_at_gradients(
+    model: Any, task: Task, accelerator: Accelerator, *, drawn_alike: bool = False
+) -> "Looked":
+    """Of the second batch, read behind the first."""
     # Imported here: it takes a second, and nobody else needs it.
     from torch._dynamo.exc import TorchDynamoException
 
@@ -96,13 +108,8 @@ def check_gradients(
                 other = distances(rounded(), exact)
             rounding = {name: max(far, other[name]) for name, far in rounding.items()}
             wrong = list(wrong_gradients(found, exact, rounding))
-    if wrong:
-        worst = max(wrong, key=lambda one: one.away)
-        raise NotAsWritten(
-            f"The compiled step is wrong: the gradient of {worst.name} differs by {worst.away:.0%} from "
-            f"that in float32, and by {worst.rounding:.0%} as the step was written; {len(wrong)} of "
-            f"{len(found)} gradients are wrong. Leave --compile out."
-        )
+    sizes = {name: float(gradient.norm()) for name, gradient in exact.items()}
+    return Looked(wrong, sizes, distances(found, exact), rounding)
 
 
 class Wrong(NamedTuple):
@@ -111,6 +118,16 @@ class Wrong(NamedTuple):
     name: str
     away: float
     rounding: float
+
+
+class Looked(NamedTuple):
+    """By gradient: how large the exact one is, how far from it the compiled step's is, and how far
+    rounding brings the step as it was written."""
+
+    wrong: list[Wrong]
+    sizes: dict[str, float]
+    away: dict[str, float]
+    rounding: dict[str, float]
 
 
 def distances(found: dict[str, Tensor], exact: dict[str, Tensor]) -> dict[str, float]:
