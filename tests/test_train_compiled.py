@@ -10,7 +10,13 @@ from evaluations import prose
 from holdover import RecurrenceConfig
 from holdover.attach import RecurrentModel
 from holdover.train import TrainOptions, compiled, run, train
-from holdover.train.compiled import NotAsWritten, distances, look_is_due, wrong_gradients
+from holdover.train.compiled import (
+    NotAsWritten,
+    distances,
+    gradients_of,
+    look_is_due,
+    wrong_gradients,
+)
 from holdover.train.loop import Loop
 from runs import OtherGradient
 
@@ -146,6 +152,18 @@ def test_without_memory_a_late_look_is_left_out_and_said(options, monkeypatch):
     console = Console(file=io.StringIO(), width=200)
     reached = train(TrainOptions(**options), console=console)
     assert reached.step == 2 and "was not looked at behind step 1" in console.file.getvalue()
+
+
+def test_a_look_without_memory_leaves_no_gradients_to_the_next_step():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+
+    def loss():
+        model[1](torch.ones(2)).sum().backward()
+        raise torch.OutOfMemoryError
+
+    with pytest.raises(torch.OutOfMemoryError):
+        gradients_of(model, loss)
+    assert all(weight.grad is None for weight in model.parameters())
 
 
 def test_a_look_at_a_run_is_in_float32_too(options, monkeypatch):

@@ -172,17 +172,19 @@ def gradients_of(model: Any, loss: Callable[[], Tensor]) -> dict[str, Tensor]:
     """Of a loss, by the weights' names, with the same random numbers every time; none are left."""
     model.zero_grad(set_to_none=True)
     torch.manual_seed(SEED)
-    loss().backward()
-    # Copies: the next reading may add to the same memory. On the host: a run leaves little room.
-    found = {
-        name: torch.zeros(weight.shape)
-        if weight.grad is None
-        else weight.grad.to("cpu", torch.float32, copy=True)
-        for name, weight in model.named_parameters()
-        if weight.requires_grad
-    }
-    model.zero_grad(set_to_none=True)
-    return found
+    try:
+        loss().backward()
+        # Copies: the next reading may add to the same memory. On the host: a run leaves little room.
+        return {
+            name: torch.zeros(weight.shape)
+            if weight.grad is None
+            else weight.grad.to("cpu", torch.float32, copy=True)
+            for name, weight in model.named_parameters()
+            if weight.requires_grad
+        }
+    finally:
+        # Also where memory ran out on the way: a run goes on, and its next step would add to them.
+        model.zero_grad(set_to_none=True)
 
 
 @contextmanager
