@@ -495,9 +495,9 @@ def threats(scale: str) -> Threats:
                 [
                     "Informer and RSA-Informer are trained in mixed precision (bfloat16 products), the "
                     "papers' in float32: a table compares both.",
-                    "The memory of training was measured with the comparison of the compiled step's "
-                    "gradients in it, in float32 and in both arms alike: it is higher than that of the "
-                    "steps.",
+                    "Of runs made before commit 4a41e553b2f4 the memory of training includes the "
+                    "comparison of the compiled step's gradients, in float32 and in both arms alike: it "
+                    "is higher than that of the steps.",
                 ]
                 if SCALES[scale].half
                 else []
