@@ -70,9 +70,7 @@ class PeakMemory:
     def __enter__(self) -> "PeakMemory":
         if self._on_gpu:
             torch.cuda.synchronize()
-            # The peak is the device's: those around this one note theirs before it is forgotten.
-            for around in _open:
-                around._most = max(around._most, torch.cuda.max_memory_allocated())
+            _note_peaks()
             _open.append(self)
             torch.cuda.reset_peak_memory_stats()
         self._look()
@@ -98,6 +96,12 @@ class PeakMemory:
         self._resident = max(self._resident, self._process.memory_info().rss)
 
 
+def _note_peaks() -> None:
+    """The peak is the device's: those that are measuring note theirs before it is forgotten."""
+    for around in _open:
+        around._most = max(around._most, torch.cuda.max_memory_allocated())
+
+
 @contextmanager
 def uncounted_memory() -> Iterator[None]:
     """What a GPU holds inside counts as nobody's peak, and is given back to whoever shares the GPU."""
@@ -105,8 +109,7 @@ def uncounted_memory() -> Iterator[None]:
         yield
         return
     torch.cuda.synchronize()
-    for around in _open:
-        around._most = max(around._most, torch.cuda.max_memory_allocated())
+    _note_peaks()
     try:
         yield
     finally:

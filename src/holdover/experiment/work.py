@@ -103,7 +103,7 @@ class Work:
         # Links, so that either may be removed; under its name once it is whole.
         part = output.with_name(f"{name}.part")
         shutil.rmtree(part, ignore_errors=True)
-        shutil.copytree(other, part, symlinks=True, copy_function=os.link)
+        shutil.copytree(other, part, symlinks=True, copy_function=_linked)
         part.rename(output)
 
     def _ways(self, output: Path, faster: Mapping[str, bool]) -> list[dict[str, bool]]:
@@ -182,6 +182,13 @@ class Work:
         kept = {key: about[key] for key in KEPT if about.get(key) is not None}
         if kept not in self.texts:
             self.texts.append(kept)
+
+
+def _linked(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without links
+        shutil.copy2(source, target)
 
 
 def training_memory(run: Path) -> int:
