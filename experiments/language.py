@@ -104,9 +104,9 @@ SCALES = {
         train=COMMON
         | SHORT
         | {"bf16": True}
-        | {"rows": 8, "windows": 6, "max_steps": 800, "warm_up": 50}
-        | {"validate_every": 6_000_000, "validation_tokens": 15_000},
-        rates=(1e-5, 3e-5, 1e-4),
+        | {"rows": 4, "windows": 6, "max_steps": 800, "warm_up": 50}
+        | {"validate_every": 10_000_000, "validation_tokens": 15_000},
+        rates=(3e-5, 1e-4, 3e-4),
         overlaps=PUBLISHED_OVERLAPS,
         plain_overlaps=PLAIN_OVERLAPS,
         windows=PUBLISHED_WINDOWS,

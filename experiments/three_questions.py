@@ -11,7 +11,7 @@ the FLOPs allow.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,8 @@ class Scale:
     read: dict[str, Any]
     overlaps: tuple[int, ...]  # plain models are read at
     timed_steps: int
+    # What models that are trained to their end have otherwise than those that are timed for a few steps.
+    to_the_end: dict[str, Any] = field(default_factory=dict)
 
 
 COMMON = {
@@ -109,6 +111,9 @@ SCALES = {
         train={"rows": 8, "windows": 4, "max_steps": 1000, "warm_up": 100, "bf16": True}
         | {"validation_tokens": 30_000, "validate_every": 4_000_000, "save_every": 10_000},
         read=READ | {"rows": 64},
+        # Many small steps, at a rate for twelve layers: XLNet's, with norms behind them, bear less.
+        to_the_end={"rows": 4, "learning_rate": 3e-4, "added_learning_rate": 3e-4}
+        | {"validate_every": 1_500_000},
     ),
 }
 GPT2, WIDER, XLNET, XL, BRT = "GPT-2", "wider GPT-2", "XLNet", "Transformer-XL", "Block-Recurrent"
@@ -171,8 +176,9 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
         for text, (corpus, limits) in chosen.texts.items():
             for arm, (_, recurrence, base) in ARMS.items():
                 plain = recurrence["carry"] == "none"
-                settings = {
-                    **settings_of(arm, chosen),
+                settings = settings_of(arm, chosen)
+                settings["train"] |= chosen.to_the_end
+                settings |= {
                     "data": corpus,
                     "limits": limits,
                     "overlaps": list(chosen.overlaps) if plain else [0],
@@ -359,7 +365,7 @@ def validations(run: Path) -> list[list[float]]:
 
 def layout(scale: str) -> Layout:
     chosen = SCALES[scale]
-    texts, how = tuple(chosen.texts), chosen.train
+    texts, how = tuple(chosen.texts), chosen.train | chosen.to_the_end
     read = how["max_steps"] * how["rows"] * how["windows"] * chosen.window
     recurrent = [(arm, base) for arm, (_, _, base) in ARMS.items() if base in ("GPT-2", "XLNet")]
     own = [(arm, base) for arm, base in recurrent if arm.startswith((GPT2, XLNET)) and carries(arm)]
@@ -451,7 +457,7 @@ def layout(scale: str) -> Layout:
         ],
         tables=[
             *(table for text in texts for table in (quality(text), next_token(text))),
-            cost(),
+            cost(chosen),
         ],
         figures=[
             figure
@@ -548,7 +554,8 @@ def next_token(text: str) -> Table:
     )
 
 
-def cost() -> Table:
+def cost(scale: Scale) -> Table:
+    how = scale.train
     return Table(
         "Cost",
         COSTS,
@@ -570,7 +577,8 @@ def cost() -> Table:
             ]
             for arm, (_, _, base) in ARMS.items()
         ],
-        "All in one run, one after the other, as they are written: neither compiled nor replayed.",
+        f"All in one run, one after the other, as they are written: neither compiled nor replayed; steps "
+        f"of {how['rows']} rows x {how['windows']} windows of {scale.window} bytes.",
     )
 
 
