@@ -153,8 +153,17 @@ def batch(scale: Scale, window: int) -> dict[str, int]:
     """Windows and rows of a step, so that it reads about as many tokens whatever a window holds, and
     gradients go about as far back."""
     a_row = scale.window * scale.train["windows"]
-    windows = max(1, round(a_row / window))
-    rows = max(1, round(scale.train["rows"] * a_row / (windows * window)))
+    wanted = scale.train["rows"] * a_row
+    fewest = max(1, a_row // window)
+    pairs = [
+        (windows, max(1, round(wanted / (windows * window)))) for windows in (fewest, fewest + 1)
+    ]
+
+    def far(pair: tuple[int, int]) -> tuple[int, int]:
+        tokens = pair[0] * pair[1] * window
+        return abs(tokens - wanted), -tokens
+
+    windows, rows = min(pairs, key=far)
     return {"windows": windows, "rows": rows}
 
 

@@ -577,8 +577,8 @@ def cost(scale: Scale) -> Table:
             ]
             for arm, (_, _, base) in ARMS.items()
         ],
-        f"All in one run, one after the other, as they are written: neither compiled nor replayed; steps "
-        f"of {how['rows']} rows x {how['windows']} windows of {scale.window} bytes.",
+        "All in one run, one after the other, as they are written: neither compiled nor replayed; "
+        f"steps of {how['rows']} rows x {how['windows']} windows of {scale.window} bytes.",
     )
 
 
