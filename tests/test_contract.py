@@ -495,6 +495,25 @@ def test_lower_layers_may_run_first_for_windows_of_any_shape(name, pooling):
         torch.testing.assert_close(ours, theirs, **CLOSE)
 
 
+@pytest.mark.parametrize("name", [name for name in BACKBONES if name != "xlnet"])
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_lower_layers_may_run_first_for_padded_windows(name, pooling):
+    """Rows of uneven lengths: the layers below see no padding, and pool none."""
+    ids = tokens(3, 40)
+    mask = torch.arange(40) < torch.tensor([40, 23, 31])[:, None]
+    found = []
+    for choice in ("per_window", "batched"):
+        model = attach(build(name), lower_layers=choice, insert_layer=3, pooling=pooling)
+        out = model(ids, attention_mask=mask.long(), labels=ids)
+        found.append((out, gradients(model, out.loss)))
+    (one, its), (other, others) = found
+    torch.testing.assert_close(other.loss, one.loss, **CLOSE)
+    torch.testing.assert_close(
+        other.state.tensors["summary"], one.state.tensors["summary"], **CLOSE
+    )
+    assert_same_gradients(others, its)
+
+
 @pytest.mark.parametrize("name", ["gpt2", "bert", "llama"])
 @pytest.mark.parametrize("mode", ["train", "backbone alone"])
 def test_recompute_draws_the_same_dropout(name, mode):

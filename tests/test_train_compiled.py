@@ -8,7 +8,7 @@ from rich.console import Console
 
 from evaluations import prose
 from holdover import RecurrenceConfig
-from holdover.attach import RecurrentModel
+from holdover.attach import RecurrentModel, step
 from holdover.train import TrainOptions, compiled, run, train
 from holdover.train.compiled import (
     NotAsWritten,
@@ -100,6 +100,48 @@ def test_states_that_mixed_precision_leaves_in_16_bits_are_looked_at_too(
     options["recurrence"] = options["recurrence"].replace(pooling=pooling)
     train(TrainOptions(**options, bf16=True))
     assert list(options["output"].glob("checkpoint-*"))
+
+
+def forms_compiled(options, monkeypatch):
+    """What tells the forms of a step that a training would have compiled from one another."""
+    forms = set()
+
+    def compile_step(self):
+        def step(window, carried, present, wanted):
+            masked = window.mask is not None or present is not None
+            forms.add((self.training, window.lower is not None, masked))
+            return self._step(window, carried, present, wanted)
+
+        self._compiled.step = step
+
+    monkeypatch.setattr(RecurrentModel, "compile_step", compile_step)
+    train(TrainOptions(**options))
+    return forms
+
+
+NOT_DRAWN = {"attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0}
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_a_step_that_draws_nothing_is_looked_at_in_the_form_it_trains_in(
+    options, monkeypatch, drawn
+):
+    """Every form takes a deep model minutes to compile."""
+    options["shape"] |= {} if drawn else NOT_DRAWN
+    trained = {training for training, *_ in forms_compiled(options, monkeypatch)}
+    assert trained == ({True, False} if drawn else {True})
+
+
+def test_windows_beside_a_documents_end_have_the_form_of_all_others(options, monkeypatch, tmp_path):
+    """On a GPU, where windows with masks of such widths are not compiled."""
+    monkeypatch.setattr(step, "MISREAD_ON", ("cpu", "cuda"))
+    (tmp_path / "books").mkdir()
+    for number in range(6):
+        (tmp_path / "books" / f"{number}.txt").write_text(prose(60 + number))
+    options |= {"data": str(tmp_path / "books"), "max_steps": 20}
+    options["shape"] |= NOT_DRAWN
+    options["recurrence"] = RecurrenceConfig(window=10, insert_layer=2, lower_layers="batched")
+    assert forms_compiled(options, monkeypatch) == {(True, True, False)}
 
 
 def test_looks_are_rarer_and_rarer():

@@ -19,7 +19,7 @@ BATCHED_BELOW = 4096
 
 
 def batching_pays(windows: list[Window], choice: str) -> bool:
-    if len(windows) == 1 or any(window.mask is not None for window in windows):
+    if len(windows) == 1:
         return False
     if choice != "auto":
         return choice == "batched"
@@ -52,10 +52,21 @@ def _together(
     windows: list[Window], run: Callable[[Window], tuple[Tensor, Tensor | None]]
 ) -> list[Window]:
     types = [window.token_type_ids for window in windows if window.token_type_ids is not None]
+    masks = None
+    if any(window.mask is not None for window in windows):
+        # Windows beside a padded one are read as ever: to a compiled step, to be read from the first
+        # layer on would be another form.
+        masks = [
+            torch.ones_like(window.input_ids, dtype=torch.bool)
+            if window.mask is None
+            else window.mask
+            for window in windows
+        ]
     hidden, mix = run(
         Window(
             input_ids=torch.cat([window.input_ids for window in windows]),
             token_type_ids=torch.cat(types) if types else None,
+            mask=None if masks is None else torch.cat(masks),
         )
     )
     rows = windows[0].input_ids.shape[0]

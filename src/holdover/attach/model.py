@@ -316,8 +316,10 @@ class RecurrentModel(Stepping, Saving, Manners, Generation, PreTrainedModel):
         if below == 0 or not keeps or not batching_pays(windows, self.settings.lower_layers):
             yield windows
             return
+        # Compiled for what comes again and again: windows of one shape, without padding.
         even = all(w.input_ids.shape == windows[0].input_ids.shape for w in windows)
-        run = self._compiled.lower if even and self._compiled.lower else self._run_lower
+        full = all(w.mask is None for w in windows)
+        run = (self._compiled.lower if even and full else None) or self._run_lower
         with lower_layers_done(self.seams, windows, below, run) as done:
             yield done
 

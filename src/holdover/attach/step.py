@@ -218,7 +218,8 @@ class Stepping:
     def _run_lower(self, window: Window) -> tuple[Tensor, Tensor | None]:
         """[B, T, k] input of the insert layer, and what the layers below add to the summary."""
         batch, positions = window.input_ids.shape
-        trace = Trace(batch=batch, length=self._pooled(positions), tokens=positions)
+        tokens: int | Tensor = positions if window.mask is None else window.mask.sum(1)
+        trace = Trace(batch=batch, length=self._pooled(tokens), tokens=tokens)
         self.seams.open(window, Reading(), trace)
         try:
             self._run(window, Wanted("bare"))

@@ -71,10 +71,14 @@ def look_at_gradients(
     stream = task.batches(0, 0)
     batches = list(islice(stream, 2))
     getattr(stream, "close", lambda: None)()
-    model.train(drawn_alike)
     *before, last = batches
     half = accelerator.mixed_precision != "no"
     with untouched(model), uncounted_memory(), as_written(model, task):
+        # As in training, where that draws nothing, or both the same: another mode is another form of the
+        # step, and each takes a deep model minutes to compile.
+        model.train()
+        if not drawn_alike and draws(lambda: state_behind(model, task, batches, accelerator)):
+            model.eval()
         carried = state_behind(model, task, before, accelerator)
         # A state that products made is in 16 bits.
         wide = None if carried is None or not half else carried.to(torch.float32)
@@ -161,6 +165,18 @@ def state_behind(
         with model.uncompiled(), accelerator.autocast():
             _, carried = task.loss(model, batch, carried, max(batch.scored, 1))
     return None if carried is None else carried.detach()
+
+
+def draws(run: Callable[[], Any]) -> bool:
+    """Whether something takes random numbers, as dropout does."""
+    begin = _random_states()
+    run()
+    return any(not torch.equal(a, b) for a, b in zip(begin, _random_states(), strict=True))
+
+
+def _random_states() -> list[Tensor]:
+    of_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    return [torch.get_rng_state(), *of_gpus]
 
 
 def gradients(model: Any, task: Task, batch: Any, carried: State | None) -> dict[str, Tensor]:
