@@ -10,6 +10,7 @@
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -47,16 +48,17 @@ from holdover.experiment import (
     Threats,
     Value,
     Work,
-    last_checkpoint,
     log_of,
     of_evaluation,
     ratio,
 )
 
 KINDS = ("plain", "recurrent")
-# Tokens whose keys and values are kept, one of them being more memory than a state of one embedding; and
+# Last tokens whose keys and values are kept, one of them being more memory than a state of one
+# embedding; how many of a document's first tokens beside them, as published for caches that slide; and
 # how much is read of each document.
 KEPT = {"smoke": (0, 1, 8), "real": (0, 1, 30, 300)}
+FIRST = 4
 READ_WITH_CACHE = 30_000
 # Nats a token within which two models count as equally good.
 ALIKE = 0.005
@@ -129,8 +131,9 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
                 settings = {
                     **common(scale),
                     "text": text,
-                    "window": chosen.window,
+                    "recurrence": carry("plain", chosen.window, 0),
                     "kept": list(KEPT[scale]),
+                    "first": [0, FIRST],
                     "document_tokens": tokens_behind_cache(scale, text),
                 }
                 made.append(Run(named("cache", text), measure_cache, settings, seed, (plain.name,)))
@@ -197,26 +200,32 @@ def measure_stock(work: Work) -> dict[str, Any]:
 
 def measure_cache(work: Work) -> dict[str, Any]:
     """The trained plain model behind caches of several sizes, on the beginning of every document."""
-    settings = work.settings
-    (folder,) = work.others.values()
-    model = last_checkpoint(folder / "train")
-    device = work.device
+    settings, text = work.settings, text_of(work)
+    (plain,) = work.found.values()
+    # Taken over from the plain arm where that is still there.
+    model = train(work, text, plain["learning_rate"], settings["recurrence"])
+    device, window = work.device, settings["recurrence"]["window"]
     backbone = remove_recurrence(open_model(str(model))).to(device).eval()
     places = {key: work.common[key] for key in ("data_dir", "cache_dir") if key in work.common}
-    options = TextOptions(data=text_of(work).test, **places)
-    tokens = read_text(options, open_encoder(model), "test", window=settings["window"])
+    options = TextOptions(data=text.test, **places)
+    tokens = read_text(options, open_encoder(model), "test", window=window)
     work.read(tokens.about)
     tokens = tokens.truncated(settings["document_tokens"])
     measures: dict[str, Any] = {
         "cache_bytes_a_token": bytes_a_token(backbone.config, torch.bfloat16)
     }
     half = settings["read"].get("bf16", False)
-    for kept in settings["kept"]:
+    for first, kept in product(settings["first"], settings["kept"]):
         with torch.autocast(device.type, torch.bfloat16, enabled=half):
-            found = read_with_cache(backbone, tokens, settings["window"], kept, rows=32)
+            found = read_with_cache(backbone, tokens, window, kept, rows=32, first=first)
         over = f"{tokens.documents} documents"
-        measures[f"loss@kept {kept}"] = ratio(found.nats, found.tokens, over)
+        measures[behind(first, kept)] = ratio(found.nats, found.tokens, over)
     return measures
+
+
+def behind(first: int, kept: int) -> str:
+    """The loss behind a cache of those tokens."""
+    return f"loss@first {first}, last {kept}"
 
 
 def read_at(work: Work, model: Any) -> dict[str, Any]:
@@ -450,24 +459,36 @@ def single_windows(scale: str, text: str) -> Table:
 def cache_table(scale: str, text: str) -> Table:
     """What the plain model gains by keys and values that it keeps."""
     arm = named("cache", text)
-    rows = []
+    alone = behind(0, 0)
+    rows: list[list[Cell]] = []
     for kept in KEPT[scale]:
-        metric = f"loss@kept {kept}"
-        gained = Value(metric, arm, arm, "{:+.4f}", "loss@kept 0") if kept else ""
-        rows.append([str(kept), Value(metric, arm, form="{:.4f}"), gained])
+        row: list[Cell] = [str(kept)]
+        for first in (0, FIRST):
+            metric = behind(first, kept)
+            gained = Value(metric, arm, arm, "{:+.4f}", alone) if metric != alone else ""
+            row += [Value(metric, arm, form="{:.4f}"), gained]
+        rows.append(row)
     limit = SCALES[scale].texts[text].limits.get("document_tokens")
     if limit == tokens_behind_cache(scale, text):
         recurrent, plain = named("recurrent", text), named("plain", text)
         beside = Value("loss@0", recurrent, form="{:.4f}"), difference(text, 0)
-        rows += [["none, plain", Value("loss@0", plain, form="{:.4f}"), ""]]
-        rows += [["none, a carried state", *beside]]
+        rows += [["none, plain", Value("loss@0", plain, form="{:.4f}"), "", "", ""]]
+        rows += [["none, a carried state", *beside, "", ""]]
     return Table(
         f"Behind a sliding cache: {text}",
-        ("tokens kept", "nats a token", "above none"),
+        (
+            "last tokens kept",
+            "nats a token",
+            "above none",
+            f"with the first {FIRST} of the text",
+            "above none",
+        ),
         rows,
         "The plain model keeps the keys and values of the last tokens of a window, on the first "
-        f"{tokens_behind_cache(scale, text):,} tokens of each document. Those of a single token take "
-        "more memory than a state of one embedding, in all layers together.",
+        f"{tokens_behind_cache(scale, text):,} tokens of each document; then also those of the "
+        "document's first tokens, on which deep models rest their attention (Xiao et al., Efficient "
+        "Streaming Language Models with Attention Sinks). Those of a single token take more memory than "
+        "a state of one embedding, in all layers together.",
     )
 
 

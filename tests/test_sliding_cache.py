@@ -7,8 +7,11 @@ from torch.nn.functional import cross_entropy
 
 from holdover.data.byte_encoder import ByteEncoder
 from holdover.data.tokens import Tokens
-from holdover.evaluate.sliding_cache import bytes_a_token, read_with_cache
+from holdover.evaluate.sliding_cache import Room, bytes_a_token, frequencies, read_with_cache
 from tiny import build
+
+# Models turn keys in single precision.
+ROTARY = {"rtol": 1e-4, "atol": 1e-6}
 
 
 def text(*lengths):
@@ -44,6 +47,42 @@ def test_of_every_room_it_reads_what_it_has_room_for(name):
             assert nats == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.parametrize("kept", [0, 3])
+@torch.no_grad()
+def test_first_tokens_stand_right_in_front_of_the_last_ones(kept):
+    """In one layer, keys and values of a token are of that token alone: those that are kept and the
+    window, as one text."""
+    model = build("llama", num_hidden_layers=1).eval().double()
+    tokens = text(23)
+    ids = torch.from_numpy(tokens.ids.astype("int64"))
+    total = 0.0
+    for begin in range(0, 22, 5):
+        end = min(begin + 5, 22)
+        seen = [*range(2), *range(max(begin - kept, 2), begin)] if begin else []
+        given = ids[[*seen, *range(begin, end)]]
+        logits = model(input_ids=given[None]).logits[0, len(seen) :]
+        total += float(cross_entropy(logits, ids[begin + 1 : end + 1], reduction="sum"))
+    found = read_with_cache(model, tokens, window=5, kept=kept, first=2)
+    assert found.nats[0] == pytest.approx(total, abs=1e-5)
+
+
+@torch.no_grad()
+def test_keys_that_move_are_those_that_were_read_there():
+    """In deep models too: attention sees distances alone."""
+    model = build("llama").eval().double()
+    ids = torch.from_numpy(text(30).ids.astype("int64"))[None]
+    found = {}
+    for place in (0, 13):
+        places = torch.arange(place, place + 9)[None]
+        found[place] = model(input_ids=ids[:, :9], position_ids=places, use_cache=True)
+    room = Room(0, 9, frequencies(model))
+    for layer, other in zip(
+        found[0].past_key_values.layers, found[13].past_key_values.layers, strict=True
+    ):
+        torch.testing.assert_close(room._turned(layer.keys, 13), other.keys, **ROTARY)
+        torch.testing.assert_close(room._turned(other.keys, -13), layer.keys, **ROTARY)
+
+
 @torch.no_grad()
 def test_with_room_for_all_deep_models_have_the_whole_context():
     model = build("llama").eval().double()
@@ -64,3 +103,5 @@ def test_a_token_costs_what_its_cache_holds():
 def test_learnt_positions_are_refused():
     with pytest.raises(ValueError, match="rotary positions, and gpt2 has none"):
         read_with_cache(build("gpt2"), text(9), window=4, kept=2)
+    with pytest.raises(ValueError, match="one set of frequencies, and gpt_neox has others"):
+        read_with_cache(build("gpt_neox"), text(9), window=4, kept=2)

@@ -1,8 +1,12 @@
 """A plain model behind a sliding cache: keys and values of the last tokens, kept from window to window.
 
-What a state of the same size is to be compared with. Positions are counted on through a document, and
-what is kept stands at the places it was read at. So the model's attention must see distances (rotary
-positions); keys of learnt positions say where they stood, and mean nothing behind their window.
+What a state of the same size is to be compared with. Positions are counted from the first token that is
+kept, so that no distance grows beyond what the model has seen: keys move with their tokens. For that its
+positions must be rotary; keys of learnt positions say where they stood, and mean nothing elsewhere.
+
+Deep models rest their attention on the first token of a text, and read badly without one. `first` tokens
+of every document can be kept beside the last ones (Xiao et al., Efficient Streaming Language Models with
+Attention Sinks).
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,20 +40,23 @@ def bytes_a_token(config: Any, dtype: torch.dtype) -> int:
 
 
 @torch.no_grad()
-def read_with_cache(backbone: Any, tokens: Tokens, window: int, kept: int, rows: int = 16) -> Read:
-    """Read every document in windows, the keys and values of the `kept` tokens before each at hand;
-    documents of one length are read side by side."""
+def read_with_cache(
+    backbone: Any, tokens: Tokens, window: int, kept: int, rows: int = 16, first: int = 0
+) -> Read:
+    """Read every document in windows, the keys and values of its `first` tokens and of the `kept` ones
+    before each window at hand; documents of one length are read side by side."""
     if getattr(backbone.config, "rope_parameters", None) is None:
         raise ValueError(
             f"A sliding cache is for models with rotary positions, and {backbone.config.model_type} has "
             "none: read it with an overlap instead."
         )
+    room = Room(first, kept, frequencies(backbone))
     lengths = tokens.lengths().tolist()
     nats = [0.0] * len(lengths)
     for documents in of_equal_length(lengths, rows):
         starts = tokens.bounds[documents]
         ids = np.stack([tokens.ids[start : start + lengths[documents[0]]] for start in starts])
-        found = _read(backbone, torch.from_numpy(ids.astype("int64")), window, kept)
+        found = _read(backbone, torch.from_numpy(ids.astype("int64")), window, room)
         for document, total in zip(documents, found.tolist(), strict=True):
             nats[document] = total
     return Read(nats, [max(length - 1, 0) for length in lengths])
@@ -63,13 +70,13 @@ def of_equal_length(lengths: Sequence[int], rows: int) -> Iterator[list[int]]:
             yield alike[first : first + rows]
 
 
-def _read(backbone: Any, ids: Tensor, window: int, kept: int) -> Tensor:
+def _read(backbone: Any, ids: Tensor, window: int, room: "Room") -> Tensor:
     """[B] the nats of documents [B, L]."""
     ids = ids.to(backbone.device)
-    total, cache = torch.zeros(len(ids), device=ids.device, dtype=torch.float64), None
+    total, cache, held = torch.zeros(len(ids), device=ids.device, dtype=torch.float64), None, 0
     for first in range(0, ids.shape[1] - 1, window):
         last = min(first + window, ids.shape[1] - 1)
-        places = torch.arange(first, last, device=ids.device).expand(len(ids), -1)
+        places = torch.arange(held, held + last - first, device=ids.device).expand(len(ids), -1)
         read = backbone(
             input_ids=ids[:, first:last],
             position_ids=places,
@@ -79,12 +86,56 @@ def _read(backbone: Any, ids: Tensor, window: int, kept: int) -> Tensor:
         cache = read.past_key_values
         logits, targets = read.logits.float().transpose(1, 2), ids[:, first + 1 : last + 1]
         total += cross_entropy(logits, targets, reduction="none").sum(1)
-        keep_last(cache, kept)
+        held = room.make(cache, held + last - first)
     return total
 
 
-def keep_last(cache: Any, kept: int) -> None:
-    for layer in cache.layers:
-        if layer.keys is not None and layer.values is not None:
-            begin = max(layer.keys.shape[2] - kept, 0)
-            layer.keys, layer.values = layer.keys[:, :, begin:], layer.values[:, :, begin:]
+def frequencies(backbone: Any) -> Tensor:
+    """[d / 2] by how much a position turns each pair of a key's numbers."""
+    found = [
+        module.inv_freq
+        for name, module in backbone.named_modules()
+        if name.endswith("rotary_emb") and isinstance(getattr(module, "inv_freq", None), Tensor)
+    ]
+    config = backbone.config
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    if len(found) != 1 or 2 * len(found[0]) != width:
+        raise ValueError(
+            f"A sliding cache turns whole keys by one set of frequencies, and {config.model_type} has "
+            "others: read it with an overlap instead."
+        )
+    return found[0]
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a cache has room for."""
+
+    first: int
+    kept: int
+    frequencies: Tensor
+
+    def make(self, cache: Any, held: int) -> int:
+        """Leave what there is room for, at the places behind one another; gives how many that are."""
+        left = min(held, self.first + self.kept)
+        moved = left - held
+        if moved == 0:
+            return held
+        begin = held - (left - self.first)
+        for layer in cache.layers:
+            if layer.keys is None or layer.values is None:
+                continue
+            keys = self._turned(layer.keys[:, :, begin:], moved)
+            layer.keys = torch.cat([layer.keys[:, :, : self.first], keys], 2)
+            layer.values = torch.cat(
+                [layer.values[:, :, : self.first], layer.values[:, :, begin:]], 2
+            )
+        return left
+
+    def _turned(self, keys: Tensor, places: int) -> Tensor:
+        """[B, H, n, d] the keys of tokens that stand so many places farther on."""
+        exact = torch.promote_types(keys.dtype, torch.float32)
+        angles = (places * self.frequencies.to(keys.device, exact)).repeat(2)
+        one, other = keys.to(exact).chunk(2, -1)
+        turned = torch.cat([one, other], -1) * angles.cos()
+        return (turned + torch.cat([-other, one], -1) * angles.sin()).to(keys.dtype)
