@@ -18,6 +18,7 @@ from typing import Any
 
 from holdover.attach import RUN, read_run
 from holdover.experiment import (
+    Cell,
     Claim,
     Expectation,
     Experiment,
@@ -53,6 +54,8 @@ class Scale:
     timed_steps: int
     # What models that are trained to their end have otherwise than those that are timed for a few steps.
     to_the_end: dict[str, Any] = field(default_factory=dict)
+    # Learning rates to choose from, by model; none: that of `train`.
+    rates: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 COMMON = {
@@ -66,6 +69,7 @@ COMMON = {
     "keep": 1,
     "log_every": 50,
 }
+GPT2, WIDER, XLNET, XL, BRT = "GPT-2", "wider GPT-2", "XLNet", "Transformer-XL", "Block-Recurrent"
 # Enwik8 is one document: its state is forgotten now and then, so that parts are read side by side.
 TEXTS = {
     "enwik8": ("enwik8", {"document_tokens": 200_000, "carry": 100}),
@@ -79,6 +83,7 @@ SCALES = {
         heads=2,
         window=24,
         wider=1383,
+        rates={GPT2: (5e-4, 1e-3), XLNET: (5e-4,)},
         overlaps=(0, 4, 8),
         timed_steps=4,
         texts={"novel": ("time-machine", {"document_tokens": 300})},
@@ -111,12 +116,11 @@ SCALES = {
         train={"rows": 8, "windows": 4, "max_steps": 1000, "warm_up": 100, "bf16": True}
         | {"validation_tokens": 30_000, "validate_every": 4_000_000, "save_every": 10_000},
         read=READ | {"rows": 64},
-        # Many small steps, at a rate for twelve layers: XLNet's, with norms behind them, bear less.
-        to_the_end={"rows": 4, "learning_rate": 3e-4, "added_learning_rate": 3e-4}
-        | {"validate_every": 1_500_000},
+        to_the_end={"rows": 4, "validate_every": 1_500_000},
+        # Twelve layers with norms behind them, as XLNet's, bear less than others.
+        rates={GPT2: (3e-4, 1e-3), XLNET: (3e-4,), XL: (3e-4, 1e-3), BRT: (3e-4, 1e-3)},
     ),
 }
-GPT2, WIDER, XLNET, XL, BRT = "GPT-2", "wider GPT-2", "XLNet", "Transformer-XL", "Block-Recurrent"
 # Model, what it carries, and the arm it is compared with.
 ARMS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "GPT-2": (GPT2, {"carry": "none"}, None),
@@ -171,19 +175,28 @@ MOST_TIME, LEAST_SPEED, MOST_MEMORY, MOST_RESIDENT = 1.20, 0.95, 2 * GB, 16 * GB
 
 def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
     chosen = SCALES[scale]
-    found = []
+    (first, _), *_ = chosen.texts.values()
+    tried = {
+        model: [
+            Run(rate_of(rate, model), try_rate, with_rates(model, chosen, first, (rate,)), seeds[0])
+            for rate in rates
+        ]
+        for model, rates in chosen.rates.items()
+        if len(rates) > 1
+    }
+    found = [run for of_model in tried.values() for run in of_model]
     for seed in seeds:
         for text, (corpus, limits) in chosen.texts.items():
-            for arm, (_, recurrence, base) in ARMS.items():
+            for arm, (model, recurrence, base) in ARMS.items():
                 plain = recurrence["carry"] == "none"
-                settings = settings_of(arm, chosen)
-                settings["train"] |= chosen.to_the_end
-                settings |= {
-                    "data": corpus,
+                model = GPT2 if model == WIDER else model
+                settings = {
+                    **with_rates(arm, chosen, corpus, chosen.rates.get(model, ())),
                     "limits": limits,
                     "overlaps": list(chosen.overlaps) if plain else [0],
                 }
-                after = () if base is None else (Run(f"{text}: {base}", measure, {}, seed).name,)
+                after = tuple(run.name for run in tried.get(model, ()))
+                after += () if base is None else (Run(f"{text}: {base}", measure, {}, seed).name,)
                 found.append(Run(f"{text}: {arm}", measure, settings, seed, after))
     timed = {
         "arms": {arm: settings_of(arm, chosen) for arm in ARMS},
@@ -201,6 +214,23 @@ def settings_of(arm: str, scale: Scale) -> dict[str, Any]:
         "train": {**COMMON, **scale.train},
         "read": scale.read,
     }
+
+
+def with_rates(arm: str, scale: Scale, corpus: str, rates: Sequence[float]) -> dict[str, Any]:
+    """Settings of a model that is trained to its end."""
+    settings = {**settings_of(arm, scale), "data": corpus}
+    settings["train"] |= scale.to_the_end
+    if len(rates) == 1:
+        settings["train"] |= at(*rates)
+    return settings | ({"rates": list(rates)} if len(rates) > 1 else {})
+
+
+def at(rate: float) -> dict[str, float]:
+    return {"learning_rate": rate, "added_learning_rate": rate}
+
+
+def rate_of(rate: float, model: str) -> str:
+    return f"rate {rate:g} {model}"
 
 
 def shape_of(model: str, scale: Scale) -> dict[str, Any]:
@@ -221,22 +251,39 @@ def shape_of(model: str, scale: Scale) -> dict[str, Any]:
     return {"model": "holdover_xl", "shape": shape}
 
 
-def measure(work: Work) -> dict[str, Any]:
+def try_rate(work: Work) -> dict[str, Any]:
+    rate = work.settings["train"]["learning_rate"]
+    return {"rate": rate, "valid_loss": validations(trained(work, rate))[-1][1]}
+
+
+def chosen_rate(work: Work) -> float:
+    """The one whose last validation was best where it was tried, or the only one."""
+    tried = {one["valid_loss"]: one["rate"] for one in work.found.values() if "rate" in one}
+    return tried[min(tried)] if tried else work.settings["train"]["learning_rate"]
+
+
+def trained(work: Work, rate: float) -> Path:
     settings, model = work.settings, work.settings["model"]
     xlnet = model["model"] == "xlnet"
     # A width that no tile of 8 numbers fits is compiled wrongly by torch 2.11, and so refused.
     odd = model["shape"].get("n_inner", 0) % 8
-    run = work.train(
+    return work.train(
         data=settings["data"],
         **model,
-        **settings["train"],
+        **{**settings["train"], **at(rate)},
         recurrence=settings["recurrence"],
         # The same steps, only faster: no settings. Records of a wide XLNet's would not fit on a card.
         faster={
             "compile": not odd,
             "replay": not xlnet or model["shape"]["d_model"] < 512,
         },
+        made=[other / "train" for other in work.others.values()],
     )
+
+
+def measure(work: Work) -> dict[str, Any]:
+    settings, rate = work.settings, chosen_rate(work)
+    run = trained(work, rate)
     end = last_checkpoint(run)
     work.read(read_run(end / RUN)["data"]["training"])
     how = {"data": settings["data"], **settings["limits"], **settings["read"]}
@@ -250,9 +297,11 @@ def measure(work: Work) -> dict[str, Any]:
             measures |= {f"{name}@{overlap}": part[name] for name in ("loss", "flops_counted")}
     measures["parameters"] = record["model"]["parameters"]["all"]
     measures["validation_loss"] = validations(run)[-1][1]
+    measures["learning_rate"] = rate
     for base in work.found.values():
-        measures |= at_equal_flops(measures, base)
-        measures |= convergence(validations(run), base["validation_loss"])
+        if "validation_loss" in base:
+            measures |= at_equal_flops(measures, base)
+            measures |= convergence(validations(run), base["validation_loss"])
     (row,) = record["rows"]
     every = max(1, len(row["loss_by_position"]) // 32)
     measures["curves"] = {
@@ -456,6 +505,7 @@ def layout(scale: str) -> Layout:
             ),
         ],
         tables=[
+            *([rates_table(chosen)] if chosen.rates else []),
             *(table for text in texts for table in (quality(text), next_token(text))),
             cost(chosen),
         ],
@@ -479,7 +529,13 @@ def layout(scale: str) -> Layout:
                 "Random weights and bytes: nothing here was pretrained on other text.",
                 *(f"Of {text}: {limits_of(limits)}." for text, (_, limits) in chosen.texts.items()),
             ],
-            internal=["One learning rate for all, none its own best."],
+            internal=[
+                "Learning rates are chosen for a model as it is and used for all that it carries, from "
+                "short lists: tried on one text, with one seed, by the last validation; XLNet's is one "
+                "that was not chosen."
+                if chosen.rates
+                else "One learning rate for all, none its own best."
+            ],
             construct=[
                 "Cost is of models as they are written. Small ones wait for Python, which a state "
                 "gives more to do: compiled or replayed they would differ less. They are trained in one "
@@ -487,6 +543,27 @@ def layout(scale: str) -> Layout:
                 "counts for those behind it.",
             ],
         ),
+    )
+
+
+def rates_table(scale: Scale) -> Table:
+    every = sorted({rate for rates in scale.rates.values() for rate in rates})
+    rows: list[list[Cell]] = []
+    for model, rates in scale.rates.items():
+        several = len(rates) > 1
+        tried = [
+            Value("valid_loss", rate_of(rate, model), form="{:.4f}")
+            if several and rate in rates
+            else ""
+            for rate in every
+        ]
+        rows.append([model, *tried])
+    return Table(
+        f"Learning rates, tried on {next(iter(scale.texts))}",
+        ("model", *(f"{rate:g}" for rate in every)),
+        rows,
+        "Validation loss at the end, nats a byte, one seed. The rate of the lowest is used for that "
+        "model whatever it carries, on every text. XLNet's is the smallest, untried.",
     )
 
 

@@ -185,6 +185,31 @@ def test_a_step_reads_as_many_tokens_whatever_a_window_holds(scale):
     assert max(tokens) <= 1.2 * min(tokens)
 
 
+def test_a_model_is_trained_at_the_rate_that_was_best_where_it_was_tried():
+    experiment, three = opened("three_questions")
+    runs = {run.arm: run for run in experiment.runs("real", (0,))}
+    for arm, model in (
+        ("books: GPT-2, as many weights", "GPT-2"),
+        ("enwik8: Transformer-XL", "Transformer-XL"),
+    ):
+        tried = {f"rate-{rate}-{model}-seed0" for rate in ("0.0003", "0.001")}
+        assert tried <= set(runs[arm].after)
+    work = SimpleNamespace(
+        settings={"train": {"learning_rate": 7.0}},
+        found={
+            "a": {"rate": 1.0, "valid_loss": 3.0},
+            "b": {"rate": 2.0, "valid_loss": 2.5},
+            "base": {"validation_loss": 1.0},
+        },
+    )
+    assert three.chosen_rate(work) == 2.0
+    work.found = {"base": {"validation_loss": 1.0}}
+    assert three.chosen_rate(work) == 7.0
+    # One that was tried alone is a setting, and no choice.
+    assert runs["books: XLNet"].settings["train"]["learning_rate"] == 3e-4
+    assert "rates" not in runs["books: XLNet"].settings
+
+
 def test_equal_flops_are_those_of_the_largest_overlap_that_costs_no_more():
     _, three = opened("three_questions")
     base = {"loss": {"value": 3.0}, "flops_counted": 100.0}
