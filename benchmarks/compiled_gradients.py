@@ -9,6 +9,7 @@ here: a wrong step trains on, and its loss says what comes of it.
 """
 
 import argparse
+import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -32,11 +33,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--output", type=Path, required=True, help="folder of the records")
+    parser.add_argument("--report", action="store_true", help="print the table of the records")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=CASES)
     parser.add_argument("--toy", action="store_true", help="a few steps of a tiny model")
     options = parser.parse_args()
+    if options.report:
+        print(report(options.output))
+        return
     for case in options.cases:
         record = measure(case, options.data_dir, options.toy)
         write_record(options.output / f"{case}.json", record)
@@ -124,6 +129,23 @@ def worst(looked: Looked) -> dict[str, Any]:
         "wrong": len(looked.wrong),
         "of": len(looked.sizes),
     }
+
+
+def report(folder: Path) -> str:
+    """Behind each step, how far the worst gradient was, compiled and as it was written."""
+    records = [json.loads((folder / f"{case}.json").read_text()) for case in CASES]
+    names = [f"{record['case']}{part}" for record in records for part in ("", ", uncompiled")]
+    lines = ["| step | " + " | ".join(names) + " |", "|---" * (1 + len(names)) + "|"]
+    for looks in zip(*(record["looks"] for record in records), strict=True):
+        cells = [share(look[part]) for look in looks for part in ("away", "rounding")]
+        lines.append(f"| {looks[0]['step']} | {' | '.join(cells)} |")
+    losses = [cell for record in records for cell in (f"{record['validations'][-1][1]:.2f}", "")]
+    lines.append("| loss at the end | " + " | ".join(losses) + " |")
+    return "\n".join(lines)
+
+
+def share(away: float) -> str:
+    return f"{away:.1%}" if away < 1 else f"{away:,.0f} times"
 
 
 if __name__ == "__main__":

@@ -172,8 +172,8 @@ def test_the_readmes_tables_are_the_benchmarks_records(name):
     assert shown_in_readme(name) == benchmark.report(ROOT / "results" / name)
 
 
-@pytest.mark.parametrize("name", ["rsa", "transformer_xl", "block_recurrent"])
-def test_the_tables_of_speed_are_the_benchmarks_records(name):
+@pytest.mark.parametrize("name", ["rsa", "transformer_xl", "block_recurrent", "compiled_gradients"])
+def test_the_guides_tables_are_the_benchmarks_records(name):
     benchmark = script(f"benchmarks/{name}.py")
     assert shown_in("docs/training.md", name) == benchmark.report(ROOT / "results" / name)
 
