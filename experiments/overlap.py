@@ -62,6 +62,9 @@ FIRST = 4
 READ_WITH_CACHE = 30_000
 # Nats a token within which two models count as equally good.
 ALIKE = 0.005
+# Scales at which a plain model too is trained at the largest overlap, to tell what that does to a model
+# from what its state does.
+TRAINED_ALIKE = ("smoke", "real")
 # Per word on the test splits of WikiText-103 and PG-19: overlap, plain, recurrent.
 PUBLISHED = {
     "wikitext": {
@@ -154,10 +157,14 @@ def arms(scale: str) -> list[tuple[str, int, int, tuple[int, ...]]]:
         ("plain", chosen.positions, 0, (0,)),
     ]
     recurrent = [("recurrent", chosen.window, overlap, (overlap,)) for overlap in chosen.overlaps]
-    return plain + recurrent
+    most = chosen.overlaps[-1]
+    alike = [("plain", chosen.window, most, (most,))] if scale in TRAINED_ALIKE else []
+    return plain + recurrent + alike
 
 
 def named(kind: str, text: str, overlap: int = 0, full: bool = False) -> str:
+    if kind == "plain" and overlap:
+        return f"plain {text} trained at overlap {overlap}"
     if kind in ("plain", "cache", STOCK):
         return f"{kind} {text}{' all positions' if full else ''}"
     return f"recurrent {text} overlap {overlap}"
@@ -301,6 +308,15 @@ def claims(scale: str) -> list[Claim]:
             ],
         ),
         Claim(
+            f"Trained at overlap {most} both, a model with a carried state is better than one without.",
+            "our question",
+            [
+                Expectation(trained_alike(text, most), "below", said=text)
+                for text in (texts if scale in TRAINED_ALIKE else ())
+            ],
+            ours=True,
+        ),
+        Claim(
             f"The recurrent model without overlap is as good as the plain one at overlap {middle}, "
             f"or not more than {ALIKE} nats a token worse.",
             "section 5.1, of PG-19",
@@ -344,6 +360,16 @@ def claims(scale: str) -> list[Claim]:
 def difference(text: str, overlap: int) -> Value:
     return Value(
         f"loss@{overlap}", named("recurrent", text, overlap), named("plain", text), "{:+.4f}"
+    )
+
+
+def trained_alike(text: str, overlap: int) -> Value:
+    """A state's part in the difference, the other being what training at an overlap does."""
+    return Value(
+        f"loss@{overlap}",
+        named("recurrent", text, overlap),
+        named("plain", text, overlap),
+        "{:+.4f}",
     )
 
 
@@ -397,6 +423,20 @@ def table(scale: str, text: str) -> Table:
                 difference(text, overlap) if recurrent else "",
                 Value(f"flops_per_token@{overlap}", named("plain", text), form="{:.3g}"),
                 *map(Published, printed),
+            ]
+        )
+    if scale in TRAINED_ALIKE:
+        most = chosen.overlaps[-1]
+        rows.append(
+            [
+                f"{most}, plain trained at it too",
+                *([""] if has_stock(scale) else []),
+                Value(f"perplexity@{most}", named("plain", text, most)),
+                Value(f"perplexity@{most}", named("recurrent", text, most)),
+                trained_alike(text, most),
+                Value(f"flops_per_token@{most}", named("plain", text, most), form="{:.3g}"),
+                "",
+                "",
             ]
         )
     full = named("plain", text, full=True)
