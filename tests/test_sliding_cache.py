@@ -105,3 +105,9 @@ def test_learnt_positions_are_refused():
         read_with_cache(build("gpt2"), text(9), window=4, kept=2)
     with pytest.raises(ValueError, match="one set of frequencies, and gpt_neox has others"):
         read_with_cache(build("gpt_neox"), text(9), window=4, kept=2)
+    with pytest.raises(ValueError, match="and mistral slides its own window"):
+        read_with_cache(build("mistral"), text(9), window=4, kept=2)
+    model = build("llama")
+    model.config.rope_parameters["rope_type"] = "dynamic"
+    with pytest.raises(ValueError, match=r"rotary positions that grow \(dynamic\)"):
+        read_with_cache(model, text(9), window=4, kept=2)

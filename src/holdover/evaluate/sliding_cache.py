@@ -50,6 +50,7 @@ def read_with_cache(
             f"A sliding cache is for models with rotary positions, and {backbone.config.model_type} has "
             "none: read it with an overlap instead."
         )
+    check_reads_far(backbone.config)
     room = Room(first, kept, frequencies(backbone))
     lengths = tokens.lengths().tolist()
     nats = [0.0] * len(lengths)
@@ -74,20 +75,32 @@ def _read(backbone: Any, ids: Tensor, window: int, room: "Room") -> Tensor:
     """[B] the nats of documents [B, L]."""
     ids = ids.to(backbone.device)
     total, cache, held = torch.zeros(len(ids), device=ids.device, dtype=torch.float64), None, 0
-    for first in range(0, ids.shape[1] - 1, window):
-        last = min(first + window, ids.shape[1] - 1)
-        places = torch.arange(held, held + last - first, device=ids.device).expand(len(ids), -1)
+    for begin in range(0, ids.shape[1] - 1, window):
+        end = min(begin + window, ids.shape[1] - 1)
+        places = torch.arange(held, held + end - begin, device=ids.device).expand(len(ids), -1)
         read = backbone(
-            input_ids=ids[:, first:last],
+            input_ids=ids[:, begin:end],
             position_ids=places,
             past_key_values=cache,
             use_cache=True,
         )
         cache = read.past_key_values
-        logits, targets = read.logits.float().transpose(1, 2), ids[:, first + 1 : last + 1]
+        logits, targets = read.logits.float().transpose(1, 2), ids[:, begin + 1 : end + 1]
         total += cross_entropy(logits, targets, reduction="none").sum(1)
-        held = room.make(cache, held + last - first)
+        held = room.make(cache, held + end - begin)
     return total
+
+
+def check_reads_far(config: Any) -> None:
+    """Refuse models that slide a window of their own, or turn keys otherwise the longer a text is."""
+    slides = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
+    turns = config.rope_parameters.get("rope_type", "default")
+    why = "slides its own window" if slides else f"has rotary positions that grow ({turns})"
+    if slides or turns in ("dynamic", "longrope"):
+        raise ValueError(
+            f"A sliding cache is for models that read any distance alike, and {config.model_type} "
+            f"{why}: read it with an overlap instead."
+        )
 
 
 def frequencies(backbone: Any) -> Tensor:
@@ -136,6 +149,6 @@ class Room:
         """[B, H, n, d] the keys of tokens that stand so many places farther on."""
         exact = torch.promote_types(keys.dtype, torch.float32)
         angles = (places * self.frequencies.to(keys.device, exact)).repeat(2)
-        one, other = keys.to(exact).chunk(2, -1)
-        turned = torch.cat([one, other], -1) * angles.cos()
-        return (turned + torch.cat([-other, one], -1) * angles.sin()).to(keys.dtype)
+        keys, given = keys.to(exact), keys.dtype
+        one, other = keys.chunk(2, -1)
+        return (keys * angles.cos() + torch.cat([-other, one], -1) * angles.sin()).to(given)

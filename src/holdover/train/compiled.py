@@ -77,7 +77,7 @@ def look_at_gradients(
         # As in training, where that draws nothing, or both the same: another mode is another form of the
         # step, and each takes a deep model minutes to compile.
         model.train()
-        if not drawn_alike and draws(lambda: state_behind(model, task, batches, accelerator)):
+        if not drawn_alike and is_random(lambda: state_behind(model, task, batches, accelerator)):
             model.eval()
         carried = state_behind(model, task, before, accelerator)
         # A state that products made is in 16 bits.
@@ -167,7 +167,7 @@ def state_behind(
     return None if carried is None else carried.detach()
 
 
-def draws(run: Callable[[], Any]) -> bool:
+def is_random(run: Callable[[], Any]) -> bool:
     """Whether something takes random numbers, as dropout does."""
     begin = _random_states()
     run()
