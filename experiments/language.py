@@ -131,7 +131,7 @@ SCALES = {
 }
 NAMES = {
     "books-plain": "The small GPT-2 of the package (5.9 million weights, pretrained on books)",
-    "smollm2": "SmolLM2-135M-Instruct",
+    "smollm2": "SmolLM2-135M-Instruct (Q4_1)",
     "gpt2": "GPT-2 small",
 }
 # The pretrained model, not trained any further.
@@ -195,6 +195,12 @@ def threats_of_texts(scale: str) -> list[str]:
             "The bundled model was pretrained on the training books, in steps of more tokens: on books "
             "every arm is trained on, with noisier steps, which need not end below the model as it was; "
             "to WikiText it is adapted."
+        )
+    if SCALES[scale].model["model"] == "smollm2":
+        said.append(
+            "SmolLM2 was tuned to instructions and comes from a file of 4 bits a weight (Q4_1), read as "
+            "single precision: part of what training gains over the model as it was may be the repair "
+            "of both."
         )
     for name, text in SCALES[scale].texts.items():
         if tokens := text.limits.get("document_tokens"):

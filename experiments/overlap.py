@@ -5,8 +5,9 @@
 * rates: one short run for each learning rate and kind, on WikiText; the best on its validation split is
   used on every text.
 * plain: trained without overlap, read at all overlaps; with all positions of the model as well.
-* recurrent: one model for each overlap, read at its own.
-* cache: the plain one behind the keys and values of the last tokens, where its positions are rotary.
+* recurrent: one model for each overlap, read at its own; a plain one trained at the largest beside it.
+* cache: a plain one behind the keys and values of the last tokens, with a document's first ones and
+  without, where its positions are rotary.
 """
 
 from collections.abc import Mapping, Sequence
@@ -134,6 +135,7 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
                 settings = {
                     **common(scale),
                     "text": text,
+                    "rates": list(chosen.rates),
                     "recurrence": carry("plain", chosen.window, 0),
                     "kept": list(KEPT[scale]),
                     "first": [0, FIRST],
@@ -212,6 +214,7 @@ def measure_cache(work: Work) -> dict[str, Any]:
     # Taken over from the plain arm where that is still there.
     model = train(work, text, plain["learning_rate"], settings["recurrence"])
     device, window = work.device, settings["recurrence"]["window"]
+    work.read(read_run(model / RUN)["data"]["training"])
     backbone = remove_recurrence(open_model(str(model))).to(device).eval()
     places = {key: work.common[key] for key in ("data_dir", "cache_dir") if key in work.common}
     options = TextOptions(data=text.test, **places)
@@ -219,7 +222,8 @@ def measure_cache(work: Work) -> dict[str, Any]:
     work.read(tokens.about)
     tokens = tokens.truncated(settings["document_tokens"])
     measures: dict[str, Any] = {
-        "cache_bytes_a_token": bytes_a_token(backbone.config, torch.bfloat16)
+        "learning_rate": plain["learning_rate"],
+        "cache_bytes_a_token": bytes_a_token(backbone.config, torch.bfloat16),
     }
     half = settings["read"].get("bf16", False)
     for first, kept in product(settings["first"], settings["kept"]):
@@ -524,7 +528,8 @@ def cache_table(scale: str, text: str) -> Table:
             "above none",
         ),
         rows,
-        "The plain model keeps the keys and values of the last tokens of a window, on the first "
+        "A plain model, trained as the plain arm, keeps the keys and values of the last tokens of a "
+        "window, on the first "
         f"{tokens_behind_cache(scale, text):,} tokens of each document; then also those of the "
         "document's first tokens, on which deep models rest their attention (Xiao et al., Efficient "
         "Streaming Language Models with Attention Sinks). Those of a single token take more memory than "

@@ -7,7 +7,7 @@ window recurrence, XLNet also with its own memory, and Transformer-XL's and the 
 beside them: the same bytes in the same order, on enwik8 and on books. What they cost is measured apart,
 by runs of all of them one after the other, with nothing beside; what a plain model reaches at the same
 cost, by GPT-2 with as many weights as with a state, and by plain models whose windows overlap as much as
-the FLOPs allow.
+the FLOPs allow. At the larger scale each model's learning rate is tried first, on enwik8.
 """
 
 from collections.abc import Mapping, Sequence
@@ -178,7 +178,7 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
     (first, _), *_ = chosen.texts.values()
     tried = {
         model: [
-            Run(rate_of(rate, model), try_rate, with_rates(model, chosen, first, (rate,)), seeds[0])
+            Run(arm_at(rate, model), try_rate, to_the_end(model, chosen, first, (rate,)), seeds[0])
             for rate in rates
         ]
         for model, rates in chosen.rates.items()
@@ -191,7 +191,7 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
                 plain = recurrence["carry"] == "none"
                 model = GPT2 if model == WIDER else model
                 settings = {
-                    **with_rates(arm, chosen, corpus, chosen.rates.get(model, ())),
+                    **to_the_end(arm, chosen, corpus, chosen.rates.get(model, ())),
                     "limits": limits,
                     "overlaps": list(chosen.overlaps) if plain else [0],
                 }
@@ -216,20 +216,24 @@ def settings_of(arm: str, scale: Scale) -> dict[str, Any]:
     }
 
 
-def with_rates(arm: str, scale: Scale, corpus: str, rates: Sequence[float]) -> dict[str, Any]:
-    """Settings of a model that is trained to its end."""
+def to_the_end(arm: str, scale: Scale, corpus: str, rates: Sequence[float]) -> dict[str, Any]:
+    """Settings of a model that is trained to its end, at one of these rates."""
     settings = {**settings_of(arm, scale), "data": corpus}
     settings["train"] |= scale.to_the_end
     if len(rates) == 1:
         settings["train"] |= at(*rates)
-    return settings | ({"rates": list(rates)} if len(rates) > 1 else {})
+    elif rates:
+        for name in at(0.0):
+            del settings["train"][name]
+        settings["rates"] = list(rates)
+    return settings
 
 
 def at(rate: float) -> dict[str, float]:
     return {"learning_rate": rate, "added_learning_rate": rate}
 
 
-def rate_of(rate: float, model: str) -> str:
+def arm_at(rate: float, model: str) -> str:
     return f"rate {rate:g} {model}"
 
 
@@ -258,8 +262,10 @@ def try_rate(work: Work) -> dict[str, Any]:
 
 def chosen_rate(work: Work) -> float:
     """The one whose last validation was best where it was tried, or the only one."""
-    tried = {one["valid_loss"]: one["rate"] for one in work.found.values() if "rate" in one}
-    return tried[min(tried)] if tried else work.settings["train"]["learning_rate"]
+    tried = [one for one in work.found.values() if "rate" in one]
+    if not tried:
+        return work.settings["train"]["learning_rate"]
+    return min(tried, key=lambda one: one["valid_loss"])["rate"]
 
 
 def trained(work: Work, rate: float) -> Path:
@@ -531,8 +537,7 @@ def layout(scale: str) -> Layout:
             ],
             internal=[
                 "Learning rates are chosen for a model as it is and used for all that it carries, from "
-                "short lists: tried on one text, with one seed, by the last validation; XLNet's is one "
-                "that was not chosen."
+                "short lists: tried on one text, with one seed, by the last validation. XLNet's was not."
                 if chosen.rates
                 else "One learning rate for all, none its own best."
             ],
@@ -550,20 +555,16 @@ def rates_table(scale: Scale) -> Table:
     every = sorted({rate for rates in scale.rates.values() for rate in rates})
     rows: list[list[Cell]] = []
     for model, rates in scale.rates.items():
-        several = len(rates) > 1
-        tried = [
-            Value("valid_loss", rate_of(rate, model), form="{:.4f}")
-            if several and rate in rates
-            else ""
-            for rate in every
-        ]
-        rows.append([model, *tried])
+        tried = rates if len(rates) > 1 else ()
+        name = model if tried else f"{model} (at {rates[0]:g}, untried)"
+        found = {rate: Value("valid_loss", arm_at(rate, model), form="{:.4f}") for rate in tried}
+        rows.append([name, *(found.get(rate, "") for rate in every)])
     return Table(
         f"Learning rates, tried on {next(iter(scale.texts))}",
         ("model", *(f"{rate:g}" for rate in every)),
         rows,
         "Validation loss at the end, nats a byte, one seed. The rate of the lowest is used for that "
-        "model whatever it carries, on every text. XLNet's is the smallest, untried.",
+        "model, however wide and whatever it carries, on every text.",
     )
 
 
