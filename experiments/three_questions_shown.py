@@ -1,0 +1,330 @@
+"""What of the three questions' records is shown: claims, tables, figures, threats to validity."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from three_questions_arms import (
+    ARMS,
+    COST,
+    FAMILIES,
+    GPT2,
+    SCALES,
+    XLNET,
+    Scale,
+    arm_at,
+    carries,
+)
+
+from holdover.experiment import (
+    Cell,
+    Claim,
+    Expectation,
+    Figure,
+    Layout,
+    Series,
+    Table,
+    Threats,
+    Value,
+)
+from holdover.page.wording import scaled
+
+QUALITY = (
+    "model",
+    "bits a byte",
+    "above its base",
+    "at equal FLOPs",
+    "overlap of that",
+    "converged after",
+    "without its state",
+    "another text's state",
+    "FLOPs a token",
+    "weights",
+)
+# Nats a byte within which two models count as equally good.
+ALIKE = 0.005
+COSTS = (
+    "model",
+    "training, bytes/s",
+    "time over its base",
+    "training memory, GB",
+    "above its base",
+    "the machine's own, GB",
+    "above its base",
+    "reading, bytes/s",
+    "over its base",
+)
+# Of the project's plan: what recurrence may cost.
+GB = 1e9
+MOST_TIME, LEAST_SPEED, MOST_MEMORY, MOST_RESIDENT = 1.20, 0.95, 2 * GB, 16 * GB
+
+
+def layout(scale: str) -> Layout:
+    chosen = SCALES[scale]
+    texts, how = tuple(chosen.texts), chosen.train | chosen.to_the_end
+    read = how["max_steps"] * how["rows"] * how["windows"] * chosen.window
+    recurrent = [(arm, base) for arm, (_, _, base) in ARMS.items() if base in ("GPT-2", "XLNet")]
+    own = [(arm, base) for arm, base in recurrent if arm.startswith((GPT2, XLNET)) and carries(arm)]
+    return Layout(
+        done=f"Models of {chosen.layers} layers x {chosen.width} with random weights, each trained on "
+        f"{' and on '.join(texts)}: {how['max_steps']:,} steps of {how['rows']} rows x {how['windows']} "
+        f"windows of {chosen.window} bytes, {scaled(read)} bytes in all, the same for every arm.",
+        claims=[
+            Claim(
+                "Recurrence lowers the loss of the same architecture.",
+                "question 1: long-range modelling",
+                [
+                    Expectation(above(text, arm, base), "below", said=f"{text}, {arm}")
+                    for text in texts
+                    for arm, base in own
+                ],
+            ),
+            Claim(
+                f"Window recurrence is as good as the memory XLNet has by itself, or not more than "
+                f"{ALIKE} nats a byte worse.",
+                "question 2: quality against others",
+                [
+                    Expectation(
+                        above(text, "XLNet, pooled state", "XLNet, its own memory"),
+                        "below",
+                        ALIKE,
+                        text,
+                    )
+                    for text in texts
+                ],
+            ),
+            Claim(
+                "A pooled state is better than as many weights without one.",
+                "question 2: quality at equal parameters",
+                [
+                    Expectation(
+                        above(text, "GPT-2, pooled state", "GPT-2, as many weights"),
+                        "below",
+                        said=text,
+                    )
+                    for text in texts
+                ],
+            ),
+            Claim(
+                "Recurrence is better than windows that overlap as far as the same FLOPs allow.",
+                "question 2: quality at equal FLOPs",
+                [
+                    Expectation(
+                        Value("above_at_equal_flops", f"{text}: {arm}", form="{:+.4f}"),
+                        "below",
+                        said=f"{text}, {arm}",
+                    )
+                    for text in texts
+                    for arm, _ in own
+                ],
+            ),
+            Claim(
+                "Recurrence costs at most 20 % more training time, 2 GB more memory of the device and "
+                "16 GB of the machine, and reads at most 5 % slower.",
+                "question 3: cost, the plan's own budget",
+                [
+                    Expectation(
+                        Value(
+                            f"{metric}: {arm}",
+                            COST,
+                            form=form,
+                            counted=metric == "training_memory_above",
+                            unit=GB if said.endswith("GB") else 1.0,
+                        ),
+                        side,
+                        bound,
+                        f"{arm}, {said}",
+                    )
+                    for arm, _ in own
+                    for metric, form, side, bound, said in (
+                        ("training_time_ratio", "{:.2f}", "below", MOST_TIME, "training time"),
+                        ("reading_speed_ratio", "{:.2f}", "above", LEAST_SPEED, "reading speed"),
+                        ("training_memory_above", "{:+.2f}", "below", MOST_MEMORY, "memory, GB"),
+                        (
+                            "resident_above",
+                            "{:+.2f}",
+                            "below",
+                            MOST_RESIDENT,
+                            "the machine's memory, GB",
+                        ),
+                    )
+                ],
+            ),
+        ],
+        tables=[
+            *([rates_table(chosen)] if chosen.rates else []),
+            *(table for text in texts for table in (quality(text), next_token(text))),
+            cost(chosen),
+        ],
+        figures=[
+            figure
+            for text in texts
+            for figure in (
+                *(
+                    curves(text, group, "loss by position", "position in the window", "loss")
+                    for group in FAMILIES
+                ),
+                distances(text),
+                *(
+                    curves(text, group, "validation", "bytes read in training", "validation loss")
+                    for group in FAMILIES
+                ),
+            )
+        ],
+        threats=Threats(
+            external=[
+                "Random weights and bytes: nothing here was pretrained on other text.",
+                *(f"Of {text}: {limits_of(limits)}." for text, (_, limits) in chosen.texts.items()),
+            ],
+            internal=[
+                "Learning rates are chosen for a model as it is and used for all that it carries, from "
+                "short lists: tried on one text, with one seed, by the last validation. XLNet's was not."
+                if chosen.rates
+                else "One learning rate for all, none its own best."
+            ],
+            construct=[
+                "Cost is of models as they are written. Small ones wait for Python, which a state "
+                "gives more to do: compiled or replayed they would differ less. They are trained in one "
+                "process, one after the other: what an earlier one leaves of the machine's own memory "
+                "counts for those behind it.",
+            ],
+        ),
+    )
+
+
+def rates_table(scale: Scale) -> Table:
+    every = sorted({rate for rates in scale.rates.values() for rate in rates})
+    rows: list[list[Cell]] = []
+    for model, rates in scale.rates.items():
+        tried = rates if len(rates) > 1 else ()
+        name = model if tried else f"{model} (at {rates[0]:g}, untried)"
+        found = {rate: Value("valid_loss", arm_at(rate, model), form="{:.4f}") for rate in tried}
+        rows.append([name, *(found.get(rate, "") for rate in every)])
+    return Table(
+        f"Learning rates, tried on {next(iter(scale.texts))}",
+        ("model", *(f"{rate:g}" for rate in every)),
+        rows,
+        "Validation loss at the end, nats a byte, one seed. The rate of the lowest is used for that "
+        "model, however wide and whatever it carries, on every text.",
+    )
+
+
+def above(text: str, arm: str, base: str) -> Value:
+    return Value("loss", f"{text}: {arm}", f"{text}: {base}", "{:+.4f}")
+
+
+def quality(text: str) -> Table:
+    return Table(
+        f"Quality on {text}",
+        QUALITY,
+        [
+            [
+                arm,
+                Value("bits_per_byte", f"{text}: {arm}", form="{:.3f}"),
+                "" if base is None else above(text, arm, base),
+                ""
+                if base is None
+                else Value("above_at_equal_flops", f"{text}: {arm}", form="{:+.4f}"),
+                ""
+                if base is None
+                else Value("overlap_at_equal_flops", f"{text}: {arm}", form="{:.0f}"),
+                "" if base is None else Value("converged_after", f"{text}: {arm}", share=True),
+                *(
+                    Value(metric, f"{text}: {arm}", form="{:+.4f}") if carries(arm) else ""
+                    for metric in ("state_zeroed", "state_other")
+                ),
+                Value("flops_counted", f"{text}: {arm}", form="{:.3g}"),
+                Value("parameters", f"{text}: {arm}", form="{:,.0f}"),
+            ]
+            for arm, (_, _, base) in ARMS.items()
+        ],
+        "Above its base: nats a byte above the same architecture without a state (the last two: above "
+        "GPT-2), paired; at equal FLOPs: above it when its windows overlap as far as the FLOPs of the "
+        "row allow (0: no overlap does, and it is the column before). Converged after: the part of the "
+        "training after which the validation loss is the one its base ends at, of the seeds in which it "
+        "ever is; between validations a straight line. Without its state, and with another text's: nats "
+        "a byte above the same model with its own. FLOPs are counted, and not by the papers' formula.",
+    )
+
+
+def next_token(text: str) -> Table:
+    metrics = {
+        "top1_accuracy": "accuracy",
+        "macro_precision": "precision",
+        "macro_recall": "recall",
+        "macro_f1": "F1",
+        "macro_auc": "AUC",
+    }
+    return Table(
+        f"The next byte as a class, on {text}",
+        ("model", *metrics.values()),
+        [
+            [
+                arm,
+                *(Value(metric, f"{text}: {arm}", form="{:.4f}", share=True) for metric in metrics),
+            ]
+            for arm in ARMS
+        ],
+        "Precision, recall, F1 and AUC are means over the bytes that occur.",
+    )
+
+
+def cost(scale: Scale) -> Table:
+    how = scale.train
+    return Table(
+        "Cost",
+        COSTS,
+        [
+            [
+                arm,
+                Value(f"training_speed: {arm}", COST, form="{:,.0f}"),
+                "" if base is None else Value(f"training_time_ratio: {arm}", COST),
+                Value(f"training_memory: {arm}", COST, unit=GB),
+                ""
+                if base is None
+                else Value(f"training_memory_above: {arm}", COST, form="{:+.2f}", unit=GB),
+                Value(f"resident: {arm}", COST, unit=GB),
+                ""
+                if base is None
+                else Value(f"resident_above: {arm}", COST, form="{:+.2f}", unit=GB),
+                Value(f"reading_speed: {arm}", COST, form="{:,.0f}"),
+                "" if base is None else Value(f"reading_speed_ratio: {arm}", COST),
+            ]
+            for arm, (_, _, base) in ARMS.items()
+        ],
+        "All in one run, one after the other, as they are written: neither compiled nor replayed; "
+        f"steps of {how['rows']} rows x {how['windows']} windows of {scale.window} bytes.",
+    )
+
+
+def limits_of(limits: Mapping[str, Any]) -> str:
+    """How much of a test text is read, and when its state is forgotten."""
+    told = f"the first {limits['document_tokens']:,} bytes of each document are scored"
+    if carry := limits.get("carry"):
+        told += f", and every {carry} windows the state begins anew"
+    return told
+
+
+def curves(text: str, group: str, name: str, x: str, y: str) -> Figure:
+    arms = FAMILIES[group]
+    return Figure(
+        f"{y.capitalize()} over {x}: {text}, {group}",
+        x,
+        f"{y} (nats a byte)",
+        [Series(arm, curve=(f"{text}: {arm}", name)) for arm in arms],
+        later=name == "validation",
+    )
+
+
+def distances(text: str) -> Figure:
+    """How much a state gains, the longer the text in front of it."""
+    drawn = [(arm, base) for arm, (_, _, base) in ARMS.items() if base and arm.startswith(base)]
+    return Figure(
+        f"Loss above its base over bytes in front: {text}",
+        "bytes in front",
+        "mean loss above its base (nats a byte)",
+        [
+            Series(arm, curve=(f"{text}: {arm}", "loss by distance"), above=f"{text}: {base}")
+            for arm, base in drawn
+        ],
+        log_x=True,
+    )
