@@ -137,7 +137,7 @@ NAMES = {
 # The pretrained model, not trained any further.
 STOCK = "as it was"
 # Scales whose steps are recorded too: of few rows, a GPU is done before Python has started the next
-# kernels. At paper's, with more windows a step, two records of it would not fit beside other runs.
+# kernels. Not paper's, where a step holds more windows, and two records of it their memory twice.
 REPLAYED = ("smoke", "small", "real")
 # What is added learns at this many times the rate of what was pretrained.
 ADDED_TIMES = 10

@@ -100,7 +100,7 @@ def test_a_token_costs_what_its_cache_holds():
     assert held == 7 * bytes_a_token(model.config, torch.float32)
 
 
-def test_learnt_positions_are_refused():
+def test_models_whose_keys_cannot_be_moved_are_refused():
     with pytest.raises(ValueError, match="rotary positions, and gpt2 has none"):
         read_with_cache(build("gpt2"), text(9), window=4, kept=2)
     with pytest.raises(ValueError, match="one set of frequencies, and gpt_neox has others"):
