@@ -294,7 +294,7 @@ def test_a_record_of_forecasts_is_compared_before_it_is_used(tmp_path, monkeypat
     model = build_forecaster("informer", prepared.recipe, shape).train()
     batch = next(iter(prepared.train.batches(8)))
 
-    def recorder(module, given, allow_unused_input):
+    def recorder(module, given, allow_unused_input, pool):
         module(*given)
         change = OtherGradient.apply if wrong else (lambda forecast: forecast)
         return lambda *tensors: change(module(*tensors))

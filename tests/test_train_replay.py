@@ -28,10 +28,16 @@ WORDS = "A text of the same words again and again. "
 @pytest.fixture
 def replays(monkeypatch):
     """Trains on a CPU as if it could record; counts what is replayed."""
-    counted = []
+    counted, pools = [], []
 
-    def record(module, given, allow_unused_input):
+    def another_pool():
+        pools.append(object())
+        return pools[-1]
+
+    def record(module, given, allow_unused_input, pool):
         assert allow_unused_input and module.training
+        # Both records of a run work in the same memory.
+        assert pools and pool is pools[-1]
         held, read, written = given, module.forward, {}
         with torch.no_grad():
             read(*held)
@@ -49,6 +55,7 @@ def replays(monkeypatch):
 
         return replay
 
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", another_pool)
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", record)
     monkeypatch.setattr(run, "check_replay", lambda *_: None)
     return counted
@@ -149,13 +156,14 @@ def test_a_record_may_differ_as_a_step_does_from_itself(by_chance, refused):
 
 def test_a_record_with_other_gradients_is_refused(monkeypatch, tmp_path, capsys):
 
-    def record(module, given, allow_unused_input):
+    def record(module, given, allow_unused_input, pool):
         def replay(*tensors):
             loss, *state = module(*tensors)
             return OtherGradient.apply(loss), *state
 
         return replay
 
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", record)
     monkeypatch.setattr(run, "check_replay", lambda *_: None)
     said = refusal(capsys, command(tmp_path, replay=True))
@@ -163,9 +171,10 @@ def test_a_record_with_other_gradients_is_refused(monkeypatch, tmp_path, capsys)
 
 
 def test_a_step_that_cannot_be_recorded_is_told(monkeypatch, tmp_path, capsys):
-    def record(module, given, allow_unused_input):
+    def record(module, given, allow_unused_input, pool):
         raise RuntimeError("operation not permitted when stream is capturing\nmore of it")
 
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", record)
     monkeypatch.setattr(run, "check_replay", lambda *_: None)
     said = refusal(capsys, command(tmp_path, replay=True))

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ..backbones import nobody_looks
+from ..evaluate.cost import uncounted_memory
 from ..series import ForecastBatch
 from ..state import State
 from ..windows import Window
@@ -113,6 +114,9 @@ class ReplayedSegments:
 
     One form is that of segments inside documents, in which nothing is masked. With `ends` there is a
     second record, for segments in which documents end or begin: all their masks are written out.
+
+    Both work in the same memory: a segment is read forward and backward before the next one is begun,
+    and what is kept of it (loss, state, gradients) has a place of its own in either record.
     """
 
     def __init__(
@@ -122,11 +126,12 @@ class ReplayedSegments:
         nothing = {name: torch.zeros_like(tensor) for name, tensor in state.tensors.items()}
         self.empty = State(nothing, torch.zeros_like(state.presence()))
         self.calls: dict[Form, tuple[Any, _Segment]] = {}
+        pool = torch.cuda.graph_pool_handle()
         for given in ((windows, state), *([self._masked(windows, state)] if ends else [])):
             form, tensors = form_of(*given)
             segment = _Segment(model, form)
             count = torch.ones((), device=tensors[0].device)
-            self.calls[form] = _recorded(segment, (count, *tensors)), segment
+            self.calls[form] = _recorded(segment, (count, *tensors), pool), segment
             self._check(*given)
 
     def __call__(
@@ -186,7 +191,7 @@ def _check(model: Any, replayed: Callable[[], Tensor], written: Callable[[], Ten
     Written and read twice they differ too, where kernels add up in the order in which threads arrive:
     as rounding, that much is no error of the record.
     """
-    with untouched(model):
+    with untouched(model), uncounted_memory():
         found, expected, again = (
             gradients_of(model.train(), loss) for loss in (replayed, written, written)
         )
@@ -197,8 +202,8 @@ def _check(model: Any, replayed: Callable[[], Tensor], written: Callable[[], Ten
         )
 
 
-def _recorded(module: nn.Module, given: tuple[Tensor, ...]) -> Any:
-    """A module's call in training, for tensors of these shapes."""
+def _recorded(module: nn.Module, given: tuple[Tensor, ...], pool: Any = None) -> Any:
+    """A module's call in training, for tensors of these shapes; in memory that others may have too."""
     held = tuple(value.clone() for value in given)
     # A record's gradients arrive on the stream it was recorded on, and torch waits for them.
     torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
@@ -206,7 +211,9 @@ def _recorded(module: nn.Module, given: tuple[Tensor, ...]) -> Any:
     with untouched(module), nobody_looks():
         try:
             # Not every weight has a part in every step (InformerConfig.mix).
-            return torch.cuda.make_graphed_callables(module.train(), held, allow_unused_input=True)
+            return torch.cuda.make_graphed_callables(
+                module.train(), held, allow_unused_input=True, pool=pool
+            )
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
