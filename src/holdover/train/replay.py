@@ -127,11 +127,14 @@ class ReplayedSegments:
         self.empty = State(nothing, torch.zeros_like(state.presence()))
         self.calls: dict[Form, tuple[Any, _Segment]] = {}
         pool = torch.cuda.graph_pool_handle()
-        for given in ((windows, state), *([self._masked(windows, state)] if ends else [])):
+        forms = [(windows, state), *([self._masked(windows, state)] if ends else [])]
+        for given in forms:
             form, tensors = form_of(*given)
             segment = _Segment(model, form)
             count = torch.ones((), device=tensors[0].device)
             self.calls[form] = _recorded(segment, (count, *tensors), pool), segment
+        # Behind the last recording, which may have written where an earlier one works.
+        for given in forms:
             self._check(*given)
 
     def __call__(
