@@ -139,6 +139,8 @@ STOCK = "as it was"
 # Scales whose steps are recorded too: of few rows, a GPU is done before Python has started the next
 # kernels. Not paper's, where a step holds more windows, and two records of it their memory twice.
 REPLAYED = ("smoke", "small", "real")
+# Tokens up to which a window's steps are compiled and recorded.
+SHORT_WINDOW = 1024
 # What is added learns at this many times the rate of what was pretrained.
 ADDED_TIMES = 10
 
@@ -220,8 +222,10 @@ def middle_rate(scale: str) -> float:
 def train(work: Work, text: Text, rate: float, recurrence: dict[str, Any]) -> Any:
     """A model that has been trained on a text; gives the end of its run."""
     settings = work.settings
-    # The same steps, only faster: no settings.
-    faster = {"compile": True, "replay": settings["scale"] in REPLAYED}
+    # The same steps, only faster: no settings. A window of thousands of tokens keeps a GPU busy as it
+    # is, and to look at its gradients in float32 would take more memory than anything else here.
+    short = recurrence["window"] <= SHORT_WINDOW
+    faster = {"compile": short, "replay": short and settings["scale"] in REPLAYED}
     folder = work.train(
         **found(settings["model"]),
         data=text.train,

@@ -18,11 +18,10 @@ from typing import Any
 from three_questions_arms import (
     ARMS,
     COST,
-    GPT2,
     SCALES,
-    WIDER,
     arm_at,
     at,
+    model_of,
     settings_of,
     to_the_end,
 )
@@ -59,9 +58,8 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
     found = [run for of_model in tried.values() for run in of_model]
     for seed in seeds:
         for text, (corpus, limits) in chosen.texts.items():
-            for arm, (model, recurrence, base) in ARMS.items():
-                plain = recurrence["carry"] == "none"
-                model = GPT2 if model == WIDER else model
+            for arm, (_, recurrence, base) in ARMS.items():
+                plain, model = recurrence["carry"] == "none", model_of(arm)
                 settings = {
                     **to_the_end(arm, chosen, corpus, chosen.rates.get(model, ())),
                     "limits": limits,

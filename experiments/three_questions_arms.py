@@ -19,6 +19,8 @@ class Scale:
     timed_steps: int
     # What models that are trained to their end have otherwise than those that are timed for a few steps.
     to_the_end: dict[str, Any] = field(default_factory=dict)
+    # And how many steps these models take to their end, with all that is compared with them.
+    steps: dict[str, int] = field(default_factory=dict)
     # Learning rates to choose from, by model; none: that of `train`.
     rates: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
@@ -82,8 +84,10 @@ SCALES = {
         | {"validation_tokens": 30_000, "validate_every": 4_000_000, "save_every": 10_000},
         read=READ | {"rows": 64},
         to_the_end={"rows": 4, "validate_every": 1_500_000},
-        # Twelve layers with norms behind them, as XLNet's, bear less than others.
-        rates={GPT2: (3e-4, 1e-3), XLNET: (3e-4,), XL: (3e-4, 1e-3), BRT: (3e-4, 1e-3)},
+        # Learned positions are learnt slowly: after 1,000 steps GPT-2 did not use its context yet.
+        steps=dict.fromkeys((GPT2, XL, BRT), 2000),
+        # Twelve layers with norms behind them, as all but GPT-2's, do not bear more.
+        rates=dict.fromkeys((GPT2, XLNET, XL, BRT), (3e-4,)),
     ),
 }
 # Model, what it carries, and the arm it is compared with.
@@ -123,6 +127,8 @@ def to_the_end(arm: str, scale: Scale, corpus: str, rates: Sequence[float]) -> d
     """Settings of a model that is trained to its end, at one of these rates."""
     settings = {**settings_of(arm, scale), "data": corpus}
     settings["train"] |= scale.to_the_end
+    if steps := scale.steps.get(model_of(arm)):
+        settings["train"]["max_steps"] = steps
     if len(rates) == 1:
         settings["train"] |= at(*rates)
     elif rates:
@@ -130,6 +136,12 @@ def to_the_end(arm: str, scale: Scale, corpus: str, rates: Sequence[float]) -> d
             del settings["train"][name]
         settings["rates"] = list(rates)
     return settings
+
+
+def model_of(arm: str) -> str:
+    """However wide it is."""
+    model, _, _ = ARMS[arm]
+    return GPT2 if model == WIDER else model
 
 
 def at(rate: float) -> dict[str, float]:

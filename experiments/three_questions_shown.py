@@ -61,13 +61,14 @@ MOST_TIME, LEAST_SPEED, MOST_MEMORY, MOST_RESIDENT = 1.20, 0.95, 2 * GB, 16 * GB
 def layout(scale: str) -> Layout:
     chosen = SCALES[scale]
     texts, how = tuple(chosen.texts), chosen.train | chosen.to_the_end
-    read = how["max_steps"] * how["rows"] * how["windows"] * chosen.window
+    step = how["rows"] * how["windows"] * chosen.window
+    tried = any(len(rates) > 1 for rates in chosen.rates.values())
     recurrent = [(arm, base) for arm, (_, _, base) in ARMS.items() if base in ("GPT-2", "XLNet")]
     own = [(arm, base) for arm, base in recurrent if arm.startswith((GPT2, XLNET)) and carries(arm)]
     return Layout(
         done=f"Models of {chosen.layers} layers x {chosen.width} with random weights, each trained on "
-        f"{' and on '.join(texts)}: {how['max_steps']:,} steps of {how['rows']} rows x {how['windows']} "
-        f"windows of {chosen.window} bytes, {scaled(read)} bytes in all, the same for every arm.",
+        f"{' and on '.join(texts)}: steps of {how['rows']} rows x {how['windows']} windows of "
+        f"{chosen.window} bytes, {steps_taken(chosen, how['max_steps'], step)}.",
         claims=[
             Claim(
                 "Recurrence lowers the loss of the same architecture.",
@@ -151,7 +152,7 @@ def layout(scale: str) -> Layout:
             ),
         ],
         tables=[
-            *([rates_table(chosen)] if chosen.rates else []),
+            *([rates_table(chosen)] if tried else []),
             *(table for text in texts for table in (quality(text), next_token(text))),
             cost(chosen),
         ],
@@ -178,8 +179,15 @@ def layout(scale: str) -> Layout:
             internal=[
                 "Learning rates are chosen for a model as it is and used for all that it carries, from "
                 "short lists: tried on one text, with one seed, by the last validation. XLNet's was not."
-                if chosen.rates
-                else "One learning rate for all, none its own best."
+                if tried
+                else "One learning rate for all, none its own best.",
+                *(
+                    [
+                        "XLNet and what is compared with it are trained for fewer steps than the others."
+                    ]
+                    if chosen.steps
+                    else []
+                ),
             ],
             construct=[
                 "Cost is of models as they are written. Small ones wait for Python, which a state "
@@ -189,6 +197,16 @@ def layout(scale: str) -> Layout:
             ],
         ),
     )
+
+
+def steps_taken(scale: Scale, most: int, step: int) -> str:
+    """How many, and how many bytes that is."""
+    counts = {XLNET: most, GPT2: scale.steps.get(GPT2, most)}
+    told = [f"{count:,} of them, {scaled(count * step)} bytes in all" for count in counts.values()]
+    if len(set(told)) == 1:
+        return f"{told[0]}, the same for every arm"
+    families = (f"{base} and what is compared with it" for base in counts)
+    return "; ".join(f"{family}: {its}" for family, its in zip(families, told, strict=True))
 
 
 def rates_table(scale: Scale) -> Table:

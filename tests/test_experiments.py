@@ -187,13 +187,10 @@ def test_a_step_reads_as_many_tokens_whatever_a_window_holds(scale):
 
 def test_a_model_is_trained_at_the_rate_that_was_best_where_it_was_tried():
     experiment, three = opened("three_questions")
-    runs = {run.arm: run for run in experiment.runs("real", (0,))}
-    for arm, model in (
-        ("books: GPT-2, as many weights", "GPT-2"),
-        ("enwik8: Transformer-XL", "Transformer-XL"),
-    ):
-        tried = {f"rate-{rate}-{model}-seed0" for rate in ("0.0003", "0.001")}
-        assert tried <= set(runs[arm].after)
+    runs = {run.arm: run for run in experiment.runs("smoke", (0,))}
+    tried = {f"rate-{rate}-GPT-2-seed0" for rate in ("0.0005", "0.001")}
+    assert tried <= set(runs["novel: GPT-2, as many weights"].after)
+    assert not tried & set(runs["novel: Transformer-XL"].after)
     work = SimpleNamespace(
         settings={"train": {"learning_rate": 7.0}},
         found={
@@ -206,8 +203,21 @@ def test_a_model_is_trained_at_the_rate_that_was_best_where_it_was_tried():
     work.found = {"base": {"validation_loss": 1.0}}
     assert three.chosen_rate(work) == 7.0
     # One that was tried alone is a setting, and no choice.
-    assert runs["books: XLNet"].settings["train"]["learning_rate"] == 3e-4
-    assert "rates" not in runs["books: XLNet"].settings
+    assert runs["novel: XLNet"].settings["train"]["learning_rate"] == 5e-4
+    assert "rates" not in runs["novel: XLNet"].settings
+
+
+def test_what_is_compared_is_trained_as_long():
+    experiment, three = opened("three_questions")
+    runs = {run.arm: run.settings for run in experiment.runs("real", (0,))}
+    for text in ("enwik8", "books"):
+        for arm, (_, _, base) in three.ARMS.items():
+            steps = runs[f"{text}: {arm}"]["train"]["max_steps"]
+            assert steps == (1000 if arm.startswith("XLNet") else 2000)
+            assert base is None or steps == runs[f"{text}: {base}"]["train"]["max_steps"]
+    told = experiment.layout("real").done
+    assert "XLNet and what is compared with it: 1,000 of them" in told and "2,000 of them" in told
+    assert "the same for every arm" in experiment.layout("small").done
 
 
 def test_equal_flops_are_those_of_the_largest_overlap_that_costs_no_more():
