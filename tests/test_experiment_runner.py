@@ -3,15 +3,20 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
+import torch
 
 from experiments import experiment_file
 from holdover import cli
-from holdover.experiment import RunOptions, read_records, run_experiment
+from holdover.experiment import RunOptions, read_records, run_experiment, run_experiments
 from holdover.experiment.opening import open_experiment
+from holdover.experiment.runner import RAN_OUT
+from holdover.experiment.together import Together
 
 
 def options(tmp_path, **given):
@@ -108,6 +113,73 @@ def test_side_by_side_is_the_same(tmp_path):
     }
 
 
+@pytest.fixture
+def two_files(tmp_path):
+    first = experiment_file(tmp_path)
+    return [first, shutil.copy(first, tmp_path / "other.py")]
+
+
+@pytest.mark.parametrize("together", [1, 2])
+def test_several_experiments_share_the_device(two_files, tmp_path, together, capsys):
+    words = [*map(str, two_files), "--seeds", "4", "--only", "plain", f"together={together}"]
+    words += ["--results", str(tmp_path / "results"), "--output", str(tmp_path / "runs")]
+    assert cli.main(["run", *words, "--device", "cpu"]) == 0
+    for name in ("nothing", "other"):
+        assert set(read_records(tmp_path / "results" / name / "smoke").found) == {"plain-seed4"}
+    told = capsys.readouterr().out
+    assert "nothing, smoke: 1 runs" in told and "other, smoke: 1 runs" in told
+    assert together == 1 or "of 2: other: plain-seed4 done" in told
+
+
+def test_what_is_asked_for_may_be_in_any_of_several(two_files, tmp_path):
+    own = two_files[1].read_text().replace('"with state"', '"with more"')
+    two_files[1].write_text(own)
+    found = run_experiments(two_files, options(tmp_path, only=("with more",), seeds=(0,)))
+    assert [set(records.found) for records in found] == [set(), {"with-more-seed0"}]
+    with pytest.raises(ValueError, match="nothing, other have no arm or run 'less': their arms"):
+        run_experiments(two_files, options(tmp_path, only=("less",)))
+    with pytest.raises(ValueError, match="nothing was given twice"):
+        run_experiments([two_files[0]] * 2, options(tmp_path))
+
+
+class Process:
+    """The run of seed 0 ends at once, well where no more than `fits` run; others at the third look."""
+
+    def __init__(self, job, fits):
+        self.job, self.fits, self.looks, self.returncode = job, fits, 0, None
+
+    def poll(self):
+        self.looks += 1
+        if self.job.run.seed == 0:
+            self.returncode = 0 if self.job.beside < self.fits else 2
+        elif self.looks > 2:
+            self.returncode = 0
+        return self.returncode
+
+
+@pytest.mark.parametrize(("fits", "tries"), [(4, [8, 4]), (1, [8, 4, 2]), (0, [8, 4, 2])])
+def test_too_little_memory_beside_others(tmp_path, monkeypatch, capsys, fits, tries):
+    """It is tried again beside half as many, until it was alone."""
+    limits = []
+
+    def start(together, job):
+        if job.run.seed == 0:
+            limits.append(job.most)
+            folder = job.keeper.folder_of(job.run)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / RAN_OUT).touch()
+        return Process(job, fits)
+
+    monkeypatch.setattr(Together, "_start", start)
+    monkeypatch.setattr("holdover.experiment.together.PATIENCE", 0.0)
+    expected = pytest.raises(ValueError, match=r"1 of 12 runs failed \(plain-seed0: see")
+    with nullcontext() if fits else expected:
+        run(tmp_path, together=8, only=("plain",), seeds=tuple(range(12)))
+    told = capsys.readouterr().out
+    assert "there was too little memory for plain-seed0: later, beside fewer" in told
+    assert "12 of 12" in told and limits == tries
+
+
 @pytest.mark.parametrize(("given", "threads"), [(None, "2"), ("7", "7")])
 def test_side_by_side_each_has_its_part_of_the_cores(tmp_path, monkeypatch, given, threads):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
@@ -185,6 +257,24 @@ def test_an_error_of_an_experiment_stops_no_other_run(tmp_path, capsys):
     assert "Traceback" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError, ValueError])
+def test_a_run_says_that_memory_ran_out(error, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "holdover.experiment.work.Work.read", lambda *_: _raise(error("too little"))
+    )
+    with pytest.raises(ValueError, match="plain-seed0: too little"):
+        run(tmp_path, only=("plain",), seeds=(0,))
+    (folder,) = (tmp_path / "runs" / "nothing" / "smoke").iterdir()
+    assert (folder / RAN_OUT).exists() == (error is torch.OutOfMemoryError)
+    monkeypatch.undo()
+    run(tmp_path, only=("plain",), seeds=(0,))
+    assert not (folder / RAN_OUT).exists()
+
+
+def _raise(error):
+    raise error
+
+
 def test_nothing_is_left_running_behind_an_interruption(tmp_path, monkeypatch):
     """Runs that were started are asked to end, and waited for."""
     asked = []
@@ -201,7 +291,7 @@ def test_nothing_is_left_running_behind_an_interruption(tmp_path, monkeypatch):
         def wait(self):
             asked.append("wait")
 
-    monkeypatch.setattr("holdover.experiment.runner._Keeper._start", lambda self, run: Process())
+    monkeypatch.setattr(Together, "_start", lambda self, job: Process())
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, together=2)
     assert asked == ["terminate", "terminate", "wait", "wait"]

@@ -160,6 +160,7 @@ def test_groups_come_behind_what_they_wait_for():
         (["--sweep", "colour=1,2", "--", *TRAIN], "'colour' is not a setting"),
         (["--sweep", "seeds=1,2", "--", "run", "x.py"], "--sweep is not for experiments"),
         (["--", "run", "x.py"], "There is no experiment at x.py"),
+        (["--", "run", "x.py", "y.py"], "submit each experiment by itself"),
     ],
 )
 def test_refusals(words, said, capsys):

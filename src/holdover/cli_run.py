@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TypeAlias
 
-from .experiment import RunOptions, run_experiment
+from .experiment import RunOptions, run_experiments
 from .report import ReportOptions, report
 from .settings import add_flags, build, given_settings
 
@@ -19,22 +19,43 @@ def add_run_and_report(verbs: Verbs) -> None:
 def _add_run(verbs: Verbs) -> None:
     verb = verbs.add_parser(
         "run",
-        help="run an experiment: what has no record yet",
-        description="Run an experiment's file at a scale. Every run leaves one JSON record; runs that "
-        "have one are left out, interrupted ones go on where they stopped.",
+        help="run experiments: what has no record yet",
+        description="Run experiments' files at a scale. Every run leaves one JSON record; runs that "
+        "have one are left out, interrupted ones go on where they stopped. Those of several files share "
+        "what --together allows.",
         allow_abbrev=False,
     )
-    verb.add_argument("experiment", type=Path, metavar="FILE", help="as in experiments/overlap.py")
+    verb.add_argument(
+        "experiment",
+        type=Path,
+        metavar="FILE",
+        help="as in experiments/overlap.py; more may follow",
+    )
     add_flags(verb, RunOptions)
-    verb.set_defaults(run=_run, asked=run_options, verb=verb)
+    verb.set_defaults(run=_run, asked=_asked, verb=verb)
 
 
 def _run(parsed: argparse.Namespace) -> None:
-    run_experiment(parsed.experiment, run_options(parsed))
+    more = _more_files(parsed)
+    run_experiments([parsed.experiment, *more], _options(parsed))
 
 
-def run_options(parsed: argparse.Namespace) -> RunOptions:
+def _asked(parsed: argparse.Namespace) -> RunOptions:
+    """What is asked of a scheduler."""
+    if _more_files(parsed):
+        raise ValueError("Jobs are runs of one experiment: submit each experiment by itself.")
+    return _options(parsed)
+
+
+def _options(parsed: argparse.Namespace) -> RunOptions:
     return build(RunOptions, given_settings(RunOptions, parsed))
+
+
+def _more_files(parsed: argparse.Namespace) -> list[Path]:
+    """Those behind the first, which argparse takes for settings: they are taken from among them."""
+    files = [word for word in parsed.overrides if word.endswith(".py") and "=" not in word]
+    parsed.overrides = [word for word in parsed.overrides if word not in files]
+    return [Path(file) for file in files]
 
 
 def _add_report(verbs: Verbs) -> None:

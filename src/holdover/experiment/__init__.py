@@ -20,7 +20,7 @@ from .estimates import Estimate, estimate, outcome, verdict
 from .measures import bounded, in_units, of_evaluation, paired_difference, ratio
 from .options import RunOptions
 from .records import Records, read_records
-from .runner import plan_runs, run_experiment
+from .runner import plan_runs, run_experiment, run_experiments
 from .work import Work, last_checkpoint, log_of, resident_memory, training_memory
 
 __all__ = [
@@ -55,6 +55,7 @@ __all__ = [
     "read_records",
     "resident_memory",
     "run_experiment",
+    "run_experiments",
     "training_memory",
     "verdict",
 ]

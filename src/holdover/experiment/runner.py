@@ -1,4 +1,4 @@
-"""Runs of an experiment: those without a record, one after the other or several processes at a time.
+"""Runs of experiments: those without a record, one after the other or several at a time (together.py).
 
 * A record is written when its run has ended, as a whole; an interrupted run leaves its folder, and goes
   on there the next time.
@@ -7,10 +7,7 @@
 """
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,17 +25,19 @@ from .layout_file import LAYOUT, to_json
 from .opening import open_experiment
 from .options import RunOptions
 from .records import KIND, Records, check_names, fingerprint, read_json, read_records
+from .together import Together
 from .work import Work
 
-# Seconds between looks at processes.
-PATIENCE = 0.2
 SPENT = "seconds.json"
+# In a run's folder: its last attempt found too little memory.
+RAN_OUT = "ran-out-of-memory"
 
 
 @dataclass(frozen=True)
 class Plan:
     """What of an experiment is asked for, and what of that has no record."""
 
+    path: Path
     name: str
     experiment: Experiment
     seeds: Sequence[int]
@@ -57,6 +56,27 @@ class Plan:
 
 
 def plan_runs(path: Path, options: RunOptions) -> Plan:
+    (plan,) = plan_all([path], options)
+    return plan
+
+
+def plan_all(paths: Sequence[Path], options: RunOptions) -> list[Plan]:
+    """Of several experiments, which what is asked for may be in any of."""
+    plans = [_plan(path, options) for path in paths]
+    names = [plan.name for plan in plans]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{name} was given twice, or two experiments are called so: give one.")
+    for word in options.only:
+        if not any(_named(run, [word]) for plan in plans for run in plan.runs):
+            have = "has" if len(plans) == 1 else "have"
+            arms = ", ".join(dict.fromkeys(run.arm for plan in plans for run in plan.runs))
+            said = f"{', '.join(names)} {have} no arm or run {word!r}"
+            raise ValueError(f"{said}: {'its' if len(plans) == 1 else 'their'} arms are {arms}.")
+    return plans
+
+
+def _plan(path: Path, options: RunOptions) -> Plan:
     name, experiment = open_experiment(path)
     seeds = options.seeds or experiment.seeds.get(options.scale, ())
     if not seeds:
@@ -67,40 +87,71 @@ def plan_runs(path: Path, options: RunOptions) -> Plan:
     check_names(name, runs)
     folder = options.results / name / options.scale
     prints = {run.name: fingerprint(name, options.scale, run) for run in runs}
-    chosen = chosen_runs(name, runs, options.only)
+    chosen = chosen_runs(runs, options.only)
     before = read_records(folder)
     todo = [
         run
         for run in chosen
         if not _recorded(before, run, prints) or (options.again and _named(run, options.only))
     ]
-    return Plan(name, experiment, seeds, folder, prints, runs, chosen, todo, before)
+    return Plan(path, name, experiment, seeds, folder, prints, runs, chosen, todo, before)
 
 
 def run_experiment(path: Path, options: RunOptions, console: Console | None = None) -> Records:
     """Make the records that are missing; returns all there are."""
+    (found,) = run_experiments([path], options, console)
+    return found
+
+
+def run_experiments(
+    paths: Sequence[Path], options: RunOptions, console: Console | None = None
+) -> list[Records]:
+    """Those of several experiments, which share the device."""
     console = console or Console(highlight=False)
-    plan = plan_runs(path, options)
-    console.print(f"{plan.name}, {options.scale}: {plan}")
+    plans = plan_all(paths, options)
+    for plan in plans:
+        console.print(f"{plan.name}, {options.scale}: {plan}")
+        if options.list:
+            for run in plan.chosen:
+                console.print(f"  {run.name}  {'to run' if run in plan.todo else 'recorded'}")
     if options.list:
-        for run in plan.chosen:
-            console.print(f"  {run.name}  {'to run' if run in plan.todo else 'recorded'}")
-        return plan.before
-    for place, flag in ((plan.folder, "--results"), (options.output, "--output")):
-        make_folder(place, flag)
-    write_record(plan.folder / LAYOUT, to_json(plan.name, options.scale, plan.experiment))
-    _Keeper(path, plan, options, console).carry_out(plan.todo)
-    return read_records(plan.folder)
+        return [plan.before for plan in plans]
+    for plan in plans:
+        for place, flag in ((plan.folder, "--results"), (options.output, "--output")):
+            make_folder(place, flag)
+        write_record(plan.folder / LAYOUT, to_json(plan.name, options.scale, plan.experiment))
+    keepers = [Keeper(plan, options, console) for plan in plans]
+    for keeper in keepers:
+        keeper.tidy()
+    total = sum(len(plan.todo) for plan in plans)
+    if options.together > 1 and total > 1:
+        Together(keepers, options, console).carry_out()
+    else:
+        _one_by_one(keepers, total, console)
+    _tell_failures(keepers, total)
+    return [read_records(plan.folder) for plan in plans]
 
 
-def chosen_runs(name: str, runs: Sequence[Run], only: Sequence[str]) -> list[Run]:
+def _one_by_one(keepers: Sequence["Keeper"], total: int, console: Console) -> None:
+    number = 0
+    for keeper in keepers:
+        for run in keeper.plan.todo:
+            number += 1
+            console.rule(f"{run.name} ({number} of {total})", align="left")
+            keeper.do(run)
+
+
+def _tell_failures(keepers: Sequence["Keeper"], total: int) -> None:
+    failed = [f"{name}: {why}" for keeper in keepers for name, why in keeper.failed.items()]
+    if failed:
+        raise ValueError(
+            f"{len(failed)} of {total} runs failed ({'; '.join(failed)}): the same command goes on "
+            "from there."
+        )
+
+
+def chosen_runs(runs: Sequence[Run], only: Sequence[str]) -> list[Run]:
     """The runs of the arms that were named, with those they come after."""
-    if not only:
-        return list(runs)
-    for word in only:
-        if not any(_named(run, [word]) for run in runs):
-            arms = ", ".join(dict.fromkeys(run.arm for run in runs))
-            raise ValueError(f"{name} has no arm or run {word!r}: its arms are {arms}.")
     wanted = {run.name for run in runs if _named(run, only)}
     for run in reversed(runs):
         if run.name in wanted:
@@ -123,13 +174,11 @@ def _recorded(records: Records, run: Run, prints: Mapping[str, str]) -> bool:
     return found is not None and found["fingerprint"] == prints[run.name]
 
 
-class _Keeper:
-    """Carries runs out."""
+class Keeper:
+    """Does the runs of one experiment, and knows what became of them."""
 
-    def __init__(self, path: Path, plan: Plan, options: RunOptions, console: Console) -> None:
-        self.path, self.options, self.console = path, options, console
-        self.name, self.seeds = plan.name, plan.seeds
-        self.folder, self.prints, self.runs = plan.folder, plan.prints, plan.runs
+    def __init__(self, plan: Plan, options: RunOptions, console: Console) -> None:
+        self.plan, self.options, self.console = plan, options, console
         waiting = {run.name for run in plan.todo}
         self.recorded = {
             run.name
@@ -138,53 +187,59 @@ class _Keeper:
         }
         self.failed: dict[str, str] = {}
 
-    def carry_out(self, runs: Sequence[Run]) -> None:
-        self._tidy()
-        if self.options.together > 1 and len(runs) > 1:
-            self._side_by_side(list(runs))
-        else:
-            for number, run in enumerate(runs, 1):
-                self.console.rule(f"{run.name} ({number} of {len(runs)})", align="left")
-                self._one(run)
-        if self.failed:
-            told = "; ".join(f"{name}: {why}" for name, why in self.failed.items())
-            raise ValueError(
-                f"{len(self.failed)} of {len(runs)} runs failed ({told}): the same command goes on "
-                "from there."
-            )
-
-    def _one(self, run: Run) -> None:
+    def lacks(self, run: Run) -> bool:
+        """Whether what it needs has failed, and so it has too."""
         lacking = [name for name in run.after if name in self.failed]
         if lacking:
             self.failed[run.name] = f"needs {lacking[0]}"
+        return bool(lacking)
+
+    def do(self, run: Run) -> None:
+        if self.lacks(run):
             return
+        folder = self.folder_of(run)
         try:
-            write_record(self.folder / f"{run.name}.json", self._done(run))
-            self._has_record(run.name)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / RAN_OUT).unlink(missing_ok=True)
+            write_record(self.plan.folder / f"{run.name}.json", self._done(run))
+            self.has_record(run)
         except (ValueError, OSError, FloatingPointError, torch.OutOfMemoryError) as error:
             self.failed[run.name] = str(error)
+            if isinstance(error, torch.OutOfMemoryError):
+                (folder / RAN_OUT).touch()
             self.console.print(f"{run.name} failed: {error}", style="bold")
         except Exception as error:
             # An error of the experiment or of ours: where it was is of use, and others go on.
             self.failed[run.name] = f"{type(error).__name__}: {error}"
             self.console.print_exception()
 
-    def _has_record(self, name: str) -> None:
-        self.recorded.add(name)
-        self._tidy()
+    def has_record(self, run: Run) -> None:
+        self.recorded.add(run.name)
+        self.tidy()
 
-    def _tidy(self) -> None:
+    def ran_out_of_memory(self, run: Run) -> bool:
+        return (self.folder_of(run) / RAN_OUT).exists()
+
+    def tidy(self) -> None:
         if not self.options.tidy:
             return
-        needed = {one for run in self.runs if run.name not in self.recorded for one in run.after}
-        for one in self.recorded - needed:
-            shutil.rmtree(self._folder_of(one), ignore_errors=True)
+        runs = self.plan.runs
+        needed = {one for run in runs if run.name not in self.recorded for one in run.after}
+        for run in runs:
+            if run.name in self.recorded - needed:
+                shutil.rmtree(self.folder_of(run), ignore_errors=True)
+
+    def folder_of(self, run: Run) -> Path:
+        return self._folder(run.name)
+
+    def _folder(self, name: str) -> Path:
+        place = self.options.output / self.plan.name / self.options.scale
+        return place / f"{name}-{self.plan.prints[name][:8]}"
 
     def _done(self, run: Run) -> dict[str, Any]:
         """Do a run; its record."""
         device = choose_device(self.options.device)
         work = self._work(run)
-        work.folder.mkdir(parents=True, exist_ok=True)
         spent = _Spent(work.folder / SPENT)
         with PeakMemory(device) as memory, spent:
             measures = dict(run.do(work))
@@ -192,13 +247,13 @@ class _Keeper:
         notes = measures.pop("notes", [])
         return {
             "record": KIND,
-            "experiment": self.name,
+            "experiment": self.plan.name,
             "scale": self.options.scale,
             "run": run.name,
             "arm": run.arm,
             "seed": run.seed,
             "settings": run.settings,
-            "fingerprint": self.prints[run.name],
+            "fingerprint": self.plan.prints[run.name],
             "measures": measures,
             "curves": curves,
             "notes": notes,
@@ -209,83 +264,17 @@ class _Keeper:
         }
 
     def _work(self, run: Run) -> Work:
-        options = self.options
+        options, records = self.options, self.plan.folder
         common = {key: getattr(options, key) for key in ("data_dir", "cache_dir", "device")}
         return Work(
-            self._folder_of(run.name),
+            self.folder_of(run),
             run.settings,
             run.seed,
-            {name: self._folder_of(name) for name in run.after},
-            {name: read_json(self.folder / f"{name}.json")["measures"] for name in run.after},
+            {name: self._folder(name) for name in run.after},
+            {name: read_json(records / f"{name}.json")["measures"] for name in run.after},
             self.console,
             {key: value for key, value in common.items() if value is not None},
         )
-
-    def _folder_of(self, name: str) -> Path:
-        place = self.options.output / self.name / self.options.scale
-        return place / f"{name}-{self.prints[name][:8]}"
-
-    def _side_by_side(self, waiting: list[Run]) -> None:
-        running: dict[str, subprocess.Popen[bytes]] = {}
-        try:
-            self._keep_going(waiting, running)
-        finally:
-            # Whatever ends this process ends those, which save themselves first.
-            for process in running.values():
-                process.terminate()
-            for process in running.values():
-                process.wait()
-
-    def _keep_going(
-        self, waiting: list[Run], running: dict[str, "subprocess.Popen[bytes]"]
-    ) -> None:
-        total, ended = len(waiting), 0
-        alone = {run.name for run in waiting if run.alone}
-        while waiting or running:
-            unfinished = {run.name for run in waiting} | set(running)
-            ready = [run for run in waiting if not unfinished & set(run.after)]
-            for run in ready:
-                full = len(running) >= self.options.together
-                if full or alone & set(running) or (run.alone and running):
-                    continue
-                waiting.remove(run)
-                lacking = [name for name in run.after if name in self.failed]
-                if lacking:
-                    self.failed[run.name] = f"needs {lacking[0]}"
-                    continue
-                running[run.name] = self._start(run)
-            for name, process in list(running.items()):
-                if process.poll() is not None:
-                    del running[name]
-                    ended += 1
-                    if process.returncode != 0:
-                        self.failed[name] = f"see {self._folder_of(name)}.log"
-                    else:
-                        self._has_record(name)
-                    said = "failed" if name in self.failed else "done"
-                    self.console.print(f"{ended} of {total}: {name} {said}")
-            time.sleep(PATIENCE)
-
-    def _start(self, run: Run) -> subprocess.Popen[bytes]:
-        options = self.options
-        words = ["run", str(self.path), "--scale", options.scale, "--only", run.name]
-        words += ["--seeds", ",".join(map(str, self.seeds)), "--results", str(options.results)]
-        words += ["--output", str(options.output), "--device", options.device]
-        words += ["--again"] if options.again else []
-        for key in ("data_dir", "cache_dir"):
-            if getattr(options, key) is not None:
-                words += [f"--{key.replace('_', '-')}", str(getattr(options, key))]
-        log = self._folder_of(run.name).with_name(f"{self._folder_of(run.name).name}.log")
-        log.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "holdover", *words]
-        with log.open("ab") as said:
-            return subprocess.Popen(command, stdout=said, stderr=said, env=self._environment())
-
-    def _environment(self) -> dict[str, str]:
-        """Processes that took every core each would wait for each other's threads at every product."""
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        threads = max(1, (cores or 1) // self.options.together)
-        return {"OMP_NUM_THREADS": str(threads), **os.environ}
 
 
 class _Spent:
