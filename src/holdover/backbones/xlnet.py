@@ -2,6 +2,8 @@
 
 * Carried rows are put into one layer's `mems`: keys and values without a query, as stock XLNet reads
   its memory. Positions, masks and segments of that layer are extended to match.
+* Scores by distance become scores by key in a slice, where stock XLNet selects them by index: the same
+  numbers, but the gradient of a selection is added up index by index, which is slow.
 * With its language-modelling head a window is read left to right: the query stream at position i + 1
   predicts the token after position i, from the tokens up to i. The state is made of the content stream.
 """
@@ -69,7 +71,31 @@ def hide_columns(
     return torch.cat([hidden, mask.expand(-1, -1, batch, -1)], 1)
 
 
+def scores_by_key(scores: Tensor, klen: int) -> Tensor:
+    """[B, H, T, R] by distance -> [B, H, T, klen] by key: each query's begin one place after the last
+    one's, which are all of them without the first T, in rows that are one shorter."""
+    queries, distances = scores.shape[2:]
+    moved = scores.flatten(2)[..., queries:].unflatten(2, (queries, distances - 1))
+    return moved[..., :klen]
+
+
+class SlicedScores:
+    """Stands for that at one attention module; removed like a hook."""
+
+    def __init__(self, attention: Any) -> None:
+        self.attention = attention
+        attention.rel_shift_bnij = scores_by_key
+
+    def remove(self) -> None:
+        del self.attention.rel_shift_bnij
+
+
 class XLNetSeams(Seams):
+    def attach(self) -> None:
+        super().attach()
+        attentions = [layer.get_submodule(self.row.attention) for layer in self.layers]
+        self._handles += [SlicedScores(attention) for attention in attentions]
+
     def before_base(self, named: dict[str, Any]) -> dict[str, Any]:
         reading = self.reading
         assert reading is not None
