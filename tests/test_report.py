@@ -316,6 +316,23 @@ def test_a_seed_that_lies_far_from_the_others_is_named(results):
     assert "One seed of plain" not in said
 
 
+@pytest.mark.parametrize(
+    ("costs", "its_base", "told"), [(0.01, None, True), (0.09, None, False), (0.01, 0.0, False)]
+)
+def test_a_gain_that_is_not_the_states_is_told(results, costs, its_base, told):
+    """The state's arm is better by 0.1; its base has none, or one that it is compared with."""
+    given = {"with-state": costs, "plain": its_base}
+    for arm, value in given.items():
+        for path in (results / "nothing" / "smoke").glob(f"{arm}-*.json"):
+            made = json.loads(path.read_text())
+            if value is not None:
+                made["measures"]["state_zeroed"] = value
+            path.write_text(json.dumps(made))
+    said = page_of(results).with_suffix(".md").read_text()
+    assert ("the smaller part of the reason" in said) == told
+    assert ("with state (0.1000, 0.0100)" in said) == told
+
+
 def test_texts_of_which_no_size_is_known_are_counted_by_what_was_scored(results):
     for path in (results / "nothing" / "smoke").glob("plain-*.json"):
         made = json.loads(path.read_text())

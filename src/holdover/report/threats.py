@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from statistics import median, median_low
 
+from ..experiment.definition import Value
 from ..experiment.estimates import FEWEST_SEEDS
 from ..experiment.measures import value_of
 from .gather import Section, named_text
@@ -16,6 +17,8 @@ NAMED = 4
 # A seed lies far from the others where its gap is so many times what others differ by, and so large a
 # share of the value.
 FAR, SEEN = 3.0, 0.05
+# Of what a model gains, taking its state away costs less than this share: it is not the state's gain.
+NOT_ITS = 0.5
 
 
 def threats(section: Section) -> dict[str, list[str]]:
@@ -23,7 +26,7 @@ def threats(section: Section) -> dict[str, list[str]]:
     seen = {
         "internal": list(_internal(section)),
         "external": list(_external(section)),
-        "construct": [],
+        "construct": list(_construct(section)),
         "conclusion": list(_conclusion(section)),
     }
     told = asdict(section.layout.threats)
@@ -65,6 +68,36 @@ def _external(section: Section) -> Iterator[str]:
             "paper": "The papers' own model and data.",
         }[section.scale]
     )
+
+
+def _construct(section: Section) -> Iterator[str]:
+    if found := [
+        f"{arm} ({gain:.4f}, {costs:.4f})" for arm, gain, costs in not_the_states(section)
+    ]:
+        others = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        yield (
+            "Of some that are better than a model without a state, the state is the smaller part of the "
+            "reason, since one training is better than another too (by how much, and what taking the "
+            f"state away costs): {'; '.join(found[:NAMED])}{others}."
+        )
+
+
+def not_the_states(section: Section) -> Iterator[tuple[str, float, float]]:
+    """Arms that a claim finds better than one without a state (the first that compares them), by how
+    much, and what taking their own away costs, where that is far less."""
+    told = set()
+    for value in (e.value for claim in section.layout.claims for e in claim.expects):
+        metric = (value.metric.replace("loss", "state_zeroed"), value.arm)
+        if not value.metric.startswith("loss") or value.minus is None or metric in told:
+            continue
+        told.add(metric)
+        gained = section.estimate(value)
+        costs = section.estimate(Value(*metric))
+        its = section.estimate(Value(metric[0], value.minus))
+        if gained is None or costs is None or its is not None:
+            continue
+        if gained.high is not None and gained.high < 0 and costs.value < NOT_ITS * -gained.value:
+            yield value.arm, -gained.value, costs.value
 
 
 def _conclusion(section: Section) -> Iterator[str]:
