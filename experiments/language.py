@@ -171,8 +171,8 @@ def batch(scale: Scale, window: int) -> dict[str, int]:
     return {"windows": windows, "rows": rows}
 
 
-def done(scale: str, *, whole: bool = True) -> str:
-    """What every model of an experiment is, and how long it is trained."""
+def done(scale: str, *, whole: bool = True, rate: float | None = None) -> str:
+    """What every model of an experiment is, and how long it is trained; at which rate, if it is one."""
     chosen, how = SCALES[scale], SCALES[scale].train
     name = chosen.model["model"]
     tokens = how["max_steps"] * how["rows"] * how["windows"] * chosen.window
@@ -181,6 +181,7 @@ def done(scale: str, *, whole: bool = True) -> str:
         f"{NAMES.get(name, f'A small {name} with random weights')}, trained on {texts}: "
         f"{how['max_steps']:,} steps of {how['rows']} rows x {how['windows']} windows of "
         f"{chosen.window} tokens, {scaled(tokens)} in all, about as many for every arm."
+        + ("" if rate is None else f" Learning rate {rate:g}; what is added, ten times that.")
     )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from three_questions_arms import (
     ARMS,
+    COMMON,
     COST,
     FAMILIES,
     GPT2,
@@ -62,6 +63,7 @@ def layout(scale: str) -> Layout:
     chosen = SCALES[scale]
     texts, how = tuple(chosen.texts), chosen.train | chosen.to_the_end
     step = how["rows"] * how["windows"] * chosen.window
+    rate = next(iter(chosen.rates.values()), (COMMON["learning_rate"],))[0]
     tried = any(len(rates) > 1 for rates in chosen.rates.values())
     recurrent = [(arm, base) for arm, (_, _, base) in ARMS.items() if base in ("GPT-2", "XLNet")]
     own = [(arm, base) for arm, base in recurrent if arm.startswith((GPT2, XLNET)) and carries(arm)]
@@ -78,6 +80,7 @@ def layout(scale: str) -> Layout:
                     for text in texts
                     for arm, base in own
                 ],
+                ours=True,
             ),
             Claim(
                 f"Window recurrence is as good as the memory XLNet has by itself, or not more than "
@@ -92,6 +95,7 @@ def layout(scale: str) -> Layout:
                     )
                     for text in texts
                 ],
+                ours=True,
             ),
             Claim(
                 "A pooled state is better than as many weights without one.",
@@ -104,6 +108,7 @@ def layout(scale: str) -> Layout:
                     )
                     for text in texts
                 ],
+                ours=True,
             ),
             Claim(
                 "Recurrence is better than windows that overlap as far as the same FLOPs allow.",
@@ -117,6 +122,7 @@ def layout(scale: str) -> Layout:
                     for text in texts
                     for arm, _ in own
                 ],
+                ours=True,
             ),
             Claim(
                 "Recurrence costs at most 20 % more training time, 2 GB more memory of the device and "
@@ -149,6 +155,7 @@ def layout(scale: str) -> Layout:
                         ),
                     )
                 ],
+                ours=True,
             ),
         ],
         tables=[
@@ -172,6 +179,8 @@ def layout(scale: str) -> Layout:
             )
         ],
         threats=Threats(
+            scale=f"Models of {chosen.layers} layers, trained from scratch: larger ones, or longer "
+            "trained, need not behave alike.",
             external=[
                 "Random weights and bytes: nothing here was pretrained on other text.",
                 *(f"Of {text}: {limits_of(limits)}." for text, (_, limits) in chosen.texts.items()),
@@ -180,10 +189,12 @@ def layout(scale: str) -> Layout:
                 "Learning rates are chosen for a model as it is and used for all that it carries, from "
                 "short lists: tried on one text, with one seed, by the last validation. XLNet's was not."
                 if tried
-                else "One learning rate for all, none its own best.",
+                else f"One learning rate for all, {rate:g}, that was tried for none.",
                 *(
                     [
-                        "XLNet and what is compared with it are trained for fewer steps than the others."
+                        "XLNet and what is compared with it are trained for fewer steps than others, "
+                        "whose steps were doubled after a first look: at half of them GPT-2 did not use "
+                        "its context yet, and at the end it was still learning."
                     ]
                     if chosen.steps
                     else []
@@ -257,7 +268,7 @@ def quality(text: str) -> Table:
         ],
         "Above its base: nats a byte above the same architecture without a state (the last two: above "
         "GPT-2), paired; at equal FLOPs: above it when its windows overlap as far as the FLOPs of the "
-        "row allow (0: no overlap does, and it is the column before). Converged after: the part of the "
+        "row allow (at 0 none fits, and it is the column before). Converged after: the part of the "
         "training after which the validation loss is the one its base ends at, of the seeds in which it "
         "ever is; between validations a straight line. Without its state, and with another text's: nats "
         "a byte above the same model with its own. FLOPs are counted, and not by the papers' formula.",
@@ -282,7 +293,7 @@ def next_token(text: str) -> Table:
             ]
             for arm in ARMS
         ],
-        "Precision, recall, F1 and AUC are means over the bytes that occur.",
+        "Precision, recall, F1 and AUC are means over the bytes that occur often enough.",
     )
 
 
@@ -309,8 +320,10 @@ def cost(scale: Scale) -> Table:
             ]
             for arm, (_, _, base) in ARMS.items()
         ],
-        "All in one run, one after the other, as they are written: neither compiled nor replayed; "
-        f"steps of {how['rows']} rows x {how['windows']} windows of {scale.window} bytes.",
+        "All in one run, one after the other, as they are written: neither compiled nor replayed. Times "
+        "of a single run decide nothing, bytes of a GPU do. The width that gives GPT-2 as many weights "
+        "is one that GPUs may multiply more slowly. "
+        f"Steps of {how['rows']} rows x {how['windows']} windows of {scale.window} bytes.",
     )
 
 

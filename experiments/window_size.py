@@ -97,7 +97,7 @@ def measure(work: Work) -> dict[str, Any]:
 def layout(scale: str) -> Layout:
     windows = SCALES[scale].windows
     return Layout(
-        done=done(scale, whole=False) + batches(scale),
+        done=done(scale, whole=False, rate=middle_rate(scale)) + batches(scale),
         claims=[
             Claim(
                 "In windows of every size the recurrent model's perplexity is lower than the plain "

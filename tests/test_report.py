@@ -328,9 +328,24 @@ def test_a_gain_that_is_not_the_states_is_told(results, costs, its_base, told):
             if value is not None:
                 made["measures"]["state_zeroed"] = value
             path.write_text(json.dumps(made))
-    said = page_of(results).with_suffix(".md").read_text()
-    assert ("the smaller part of the reason" in said) == told
-    assert ("with state (0.1000, 0.0100)" in said) == told
+    page = page_of(results)
+    for said in (page.read_text(), page.with_suffix(".md").read_text()):
+        assert ("the smaller part of the reason" in said) == told
+        assert ("but taking its state away costs" in said) == told
+    assert ("holds, but taking its state away costs +0.0100" in said) == told
+
+
+def test_training_is_not_asked_whether_it_was_the_states(results):
+    """A check compares with what was not trained."""
+    path = results / "nothing" / "smoke" / "experiment.json"
+    about = json.loads(path.read_text())
+    about["claims"][0]["source"] = "a check"
+    path.write_text(json.dumps(about))
+    for record in (results / "nothing" / "smoke").glob("with-state-*.json"):
+        made = json.loads(record.read_text())
+        made["measures"]["state_zeroed"] = 0.0
+        record.write_text(json.dumps(made))
+    assert "taking its state away" not in page_of(results).read_text()
 
 
 def test_texts_of_which_no_size_is_known_are_counted_by_what_was_scored(results):

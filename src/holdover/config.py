@@ -44,8 +44,7 @@ class RecurrenceConfig:
     slots: int = 1
     """Vectors in the state (with carry="tokens": read positions, and as many write positions)."""
     insert_layer: int | Literal["all"] = 2
-    """Layer that reads a pooled state, counted from 1, or "all"; 2 as published, in deep models rather
-    the middle one."""
+    """Layer that reads a pooled state, counted from 1, or "all"; 2 as published."""
     pooling: PoolingName = "mean"
     """How the positions of a window become one vector a slot."""
     mix_layers: Literal["all", "last"] = "all"

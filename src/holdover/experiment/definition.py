@@ -150,6 +150,11 @@ class Claim:
     ours: bool = False
     """Nobody's but ours, or a check: it holds or does not, and there is nothing to reproduce."""
 
+    @property
+    def check(self) -> bool:
+        """Of something else than a state: that training learns, that nothing has collapsed."""
+        return self.source.startswith("a check")
+
 
 @dataclass(frozen=True)
 class Threats:

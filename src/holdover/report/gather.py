@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..experiment.definition import SCALES, Claim, Layout, Value
+from ..experiment.definition import SCALES, Claim, Expectation, Layout, Value
 from ..experiment.estimates import Estimate, estimate, outcome, verdict
 from ..experiment.layout_file import LAYOUT, from_json
 from ..experiment.records import Records, read_json, read_records
@@ -14,6 +14,8 @@ from .options import ReportOptions
 # How an expectation came out, of several and of one.
 SAID = {"holds": "hold", "fails": "fail", "open": "open", "missing": "not measured"}
 CAME_OUT = {"missing": "not measured"}
+# Of what a model gains, taking its state away costs less than this share: it is not the state's gain.
+NOT_ITS = 0.5
 # Verdicts on what was ours to ask.
 OURS = {
     "reproduced": "holds",
@@ -72,6 +74,20 @@ class Section:
     def judged(self) -> list[tuple[Claim, str, list[str]]]:
         """Every claim, its verdict, and how what it expects came out."""
         return list(zip(self.layout.claims, self.verdicts(), self.outcomes(), strict=True))
+
+    def not_by_its_state(self, expected: Expectation) -> Value | None:
+        """What taking its state away costs an arm that is found better than one without a state, where
+        that is little of the difference."""
+        value = expected.value
+        if not value.metric.startswith("loss") or value.minus is None or expected.side != "below":
+            return None
+        metric = value.metric.replace("loss", "state_zeroed")
+        away = Value(metric, value.arm, form="{:+.4f}")
+        gained, costs = self.estimate(value), self.estimate(away)
+        its = self.estimate(Value(metric, value.minus))
+        if gained is None or gained.high is None or costs is None or its is not None:
+            return None
+        return away if gained.high < 0 and costs.value < NOT_ITS * -gained.value else None
 
     def seeds_of(self, claim: Claim) -> int | None:
         """The fewest that something expected was sampled with; none where nothing was."""

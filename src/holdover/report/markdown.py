@@ -6,13 +6,13 @@ from ..experiment.definition import Claim
 from . import samples
 from .cells import as_text
 from .gather import CAME_OUT, Section, tally
-from .overview import HEADS, INTERVALS, VERDICTS, glance, summary
+from .overview import HEADS, INTERVALS, SIZES, VERDICTS, glance, summary
 from .threats import threats
 
 
 def as_markdown(sections: Sequence[Section]) -> str:
     parts = [part for section in sections for part in _section(section)]
-    said = [text for text in (summary(sections), INTERVALS, VERDICTS) if text]
+    said = [text for text in (summary(sections), SIZES, INTERVALS, VERDICTS) if text]
     return "\n\n".join([*_overview(sections), *said, *parts]) + "\n"
 
 
@@ -50,7 +50,9 @@ def _claim(section: Section, claim: Claim, verdict: str, outcomes: Sequence[str]
     yield f"* **{verdict}**{f' ({told})' if told else ''}: {claim.text} ({claim.source})"
     for expected, outcome in zip(claim.expects, outcomes, strict=True):
         said = f"{expected.said or expected.value.arm}: {as_text(expected.value, section)}"
-        yield f"    * {said}, expected {expected.expected}: {CAME_OUT.get(outcome, outcome)}"
+        away = None if claim.check else section.not_by_its_state(expected)
+        but = "" if away is None else f", but taking its state away costs {as_text(away, section)}"
+        yield f"    * {said}, expected {expected.expected}: {CAME_OUT.get(outcome, outcome)}{but}"
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -9,10 +9,15 @@ from ..page.wording import count, duration, scaled
 from .gather import Section, named_text
 
 HEADS = ("experiment", "runs", "scored on", "computed on")
+SIZES = (
+    "Scales: small is the model in the package, or one of its size; real is a pretrained model of "
+    "others, or where there is none one as deep as the papers', trained for less; paper is the papers' "
+    "own. Time is that of all runs together, of which several may have shared a device."
+)
 INTERVALS = (
     "In brackets: 95 % intervals. From three seeds on they are over seeds, and say what another seed "
-    "would change; with fewer (\u2020) they are over parts of the test text, and say what another text "
-    "would change, with the same weights."
+    "would change; with fewer (\u2020) they are over documents or blocks of the test text, and say what "
+    "more such text would change, with the same weights."
 )
 VERDICTS = (
     "What a claim expects holds where the whole interval lies on that side of the bound, and fails "

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from ..experiment.definition import Claim, Table
+from ..experiment.definition import Claim, Expectation, Table
 from ..page.wording import duration, escaped, size
 from . import samples
 from .cells import as_html, measured
 from .charts import draw
 from .gather import CAME_OUT, Section, tally
-from .overview import HEADS, INTERVALS, VERDICTS, glance, summary
+from .overview import HEADS, INTERVALS, SIZES, VERDICTS, glance, summary
 from .threats import threats
 
 KINDS = {
@@ -36,7 +36,7 @@ def head(sections: Sequence[Section]) -> str:
 <h1>{QUESTION}</h1>
 <p class="lead">{runs} runs, {duration(seconds)} of computing. Every number below is looked up in their
 records; point at one to see which.</p>
-<p class="hint">{INTERVALS} {VERDICTS}</p>
+<p class="hint">{SIZES} {INTERVALS} {VERDICTS}</p>
 {_overview(sections)}
 {_claims(sections)}
 </header>"""
@@ -110,7 +110,8 @@ def _verdicts(section: Section) -> Iterator[str]:
         few = "; one seed" if section.seeds_of(claim) == 1 else ""
         details = "".join(
             f"<li>{escaped(e.said or e.value.arm)}: {measured(e.value, section)} "
-            f"<small>expected {e.expected}: {CAME_OUT.get(outcome, outcome)}</small></li>"
+            f"<small>expected {e.expected}: {CAME_OUT.get(outcome, outcome)}</small>"
+            f"{_but(e, claim, section)}</li>"
             for e, outcome in zip(claim.expects, outcomes, strict=True)
         )
         yield (
@@ -118,6 +119,13 @@ def _verdicts(section: Section) -> Iterator[str]:
             f"{escaped(claim.text)} <small>({escaped(claim.source)}{few})</small></p>"
             f"<ul>{details}</ul></div>"
         )
+
+
+def _but(expected: Expectation, claim: Claim, section: Section) -> str:
+    away = None if claim.check else section.not_by_its_state(expected)
+    if away is None:
+        return ""
+    return f"<small>, but taking its state away costs</small> {measured(away, section)}"
 
 
 def _table(table: Table, section: Section) -> str:

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from statistics import median, median_low
 
-from ..experiment.definition import Value
 from ..experiment.estimates import FEWEST_SEEDS
 from ..experiment.measures import value_of
 from .gather import Section, named_text
 
 KINDS = ("internal", "external", "construct", "conclusion")
+# Verdicts that decide nothing.
+OPEN = ("undecided", "incomplete", "not measured")
 # From so many comparisons on, chance decides some.
 MANY = 10
 # So many arms are named, others counted.
@@ -17,8 +18,6 @@ NAMED = 4
 # A seed lies far from the others where its gap is so many times what others differ by, and so large a
 # share of the value.
 FAR, SEEN = 3.0, 0.05
-# Of what a model gains, taking its state away costs less than this share: it is not the state's gain.
-NOT_ITS = 0.5
 
 
 def threats(section: Section) -> dict[str, list[str]]:
@@ -71,39 +70,21 @@ def _external(section: Section) -> Iterator[str]:
 
 
 def _construct(section: Section) -> Iterator[str]:
-    if found := [
-        f"{arm} ({gain:.4f}, {costs:.4f})" for arm, gain, costs in not_the_states(section)
-    ]:
-        others = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    expected = [e for claim in section.layout.claims if not claim.check for e in claim.expects]
+    if any(section.not_by_its_state(e) for e in expected):
         yield (
             "Of some that are better than a model without a state, the state is the smaller part of the "
-            "reason, since one training is better than another too (by how much, and what taking the "
-            f"state away costs): {'; '.join(found[:NAMED])}{others}."
+            "reason: what taking it away costs is said beside them. What else is was not measured."
         )
-
-
-def not_the_states(section: Section) -> Iterator[tuple[str, float, float]]:
-    """Arms that a claim finds better than one without a state (the first that compares them), by how
-    much, and what taking their own away costs, where that is far less."""
-    told = set()
-    for value in (e.value for claim in section.layout.claims for e in claim.expects):
-        metric = (value.metric.replace("loss", "state_zeroed"), value.arm)
-        if not value.metric.startswith("loss") or value.minus is None or metric in told:
-            continue
-        told.add(metric)
-        gained = section.estimate(value)
-        costs = section.estimate(Value(*metric))
-        its = section.estimate(Value(metric[0], value.minus))
-        if gained is None or costs is None or its is not None:
-            continue
-        if gained.high is not None and gained.high < 0 and costs.value < NOT_ITS * -gained.value:
-            yield value.arm, -gained.value, costs.value
 
 
 def _conclusion(section: Section) -> Iterator[str]:
     fewest, most = section.seeds()
     if most == 1:
-        yield "One seed: intervals say what another text would change, not what another seed would."
+        yield (
+            "One seed: intervals say what more such text would change, not what another seed would, "
+            "which may be more than small differences here."
+        )
     elif section.layout.threats.seeds:
         yield f"{most} seeds an arm. {section.layout.threats.seeds}"
     elif fewest < most:
@@ -113,11 +94,11 @@ def _conclusion(section: Section) -> Iterator[str]:
     for arm, metric, values in apart(section):
         told = ", ".join(f"{value:.4g}" for value in values)
         yield f"One seed of {arm} lies far from the others ({metric}: {told})."
-    undecided = section.verdicts().count("undecided")
+    undecided = sum(verdict in OPEN for verdict in section.verdicts())
     if undecided:
-        yield f"{undecided} of {len(section.layout.claims)} claims cannot be decided by these runs."
-    compared = sum(len(claim.expects) for claim in section.layout.claims)
-    if compared >= MANY:
+        yield f"{undecided} of {len(section.layout.claims)} claims are not decided by these runs."
+    compared = sum(one != "missing" for outcomes in section.outcomes() for one in outcomes)
+    if compared >= MANY and most > 1:
         yield (
             f"{compared} things are expected: were there nothing to find, chance would let about "
             f"{compared * 0.025:.1g} of them hold, and as many fail."
