@@ -119,16 +119,31 @@ def two_files(tmp_path):
     return [first, shutil.copy(first, tmp_path / "other.py")]
 
 
-@pytest.mark.parametrize("together", [1, 2])
-def test_several_experiments_share_the_device(two_files, tmp_path, together, capsys):
-    words = [*map(str, two_files), "--seeds", "4", "--only", "plain", f"together={together}"]
+def test_several_experiments_one_after_the_other(two_files, tmp_path, capsys):
+    words = [*map(str, two_files), "--seeds", "4", "only=plain", "--device", "cpu"]
     words += ["--results", str(tmp_path / "results"), "--output", str(tmp_path / "runs")]
-    assert cli.main(["run", *words, "--device", "cpu"]) == 0
+    assert cli.main(["run", *words]) == 0
     for name in ("nothing", "other"):
         assert set(read_records(tmp_path / "results" / name / "smoke").found) == {"plain-seed4"}
     told = capsys.readouterr().out
     assert "nothing, smoke: 1 runs" in told and "other, smoke: 1 runs" in told
-    assert together == 1 or "of 2: other: plain-seed4 done" in told
+
+
+def test_several_experiments_side_by_side(two_files, tmp_path, monkeypatch, capsys):
+    started, asked = subprocess.Popen, []
+
+    def popen(command, **how):
+        if "holdover" not in command:
+            return started(command, **how)
+        asked.append([command[command.index("run") + 1], command[command.index("--only") + 1]])
+        return started(["true"], **how)
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    run_experiments(two_files, options(tmp_path, only=("plain",), seeds=(0, 1), together=3))
+    # In the order in which they were given, each of its own file.
+    names = ("plain-seed0", "plain-seed1")
+    assert asked == [[str(path), name] for path in two_files for name in names]
+    assert "4 of 4: " in (told := capsys.readouterr().out) and "other: plain-seed1 done" in told
 
 
 def test_what_is_asked_for_may_be_in_any_of_several(two_files, tmp_path):
