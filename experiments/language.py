@@ -137,7 +137,7 @@ NAMES = {
 # The pretrained model, not trained any further.
 STOCK = "as it was"
 # Scales whose steps are recorded too: of few rows, a GPU is done before Python has started the next
-# kernels. Not paper's, where a step holds more windows, and two records of it their memory twice.
+# kernels. Not paper's, where a step holds more windows, and a record would keep their memory.
 REPLAYED = ("smoke", "small", "real")
 # Tokens up to which a window's steps are compiled and recorded.
 SHORT_WINDOW = 1024

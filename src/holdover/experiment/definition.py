@@ -146,13 +146,14 @@ class Expectation:
 class Claim:
     text: str
     source: str
+    """Where it is from; "a check" begins that of claims about something else than a state."""
     expects: Sequence[Expectation]
     ours: bool = False
     """Nobody's but ours, or a check: it holds or does not, and there is nothing to reproduce."""
 
     @property
     def check(self) -> bool:
-        """Of something else than a state: that training learns, that nothing has collapsed."""
+        """As that training learns, or that nothing has collapsed."""
         return self.source.startswith("a check")
 
 
