@@ -107,9 +107,11 @@ def measure(work: Work) -> dict[str, Any]:
         (folder,) = work.others.values()
         plain = np.array(json.loads((folder / FILE).read_text())["divergence"])
         found |= sign_test(apart, plain)
+    # With the one token of the next window that is given: a word may end in it.
+    given = [text_of(encoder, row) for row in ids[:SHOWN, : chosen.window + 1].tolist()]
     found["notes"] = [
         {"context": f"... {context[-200:]}", "continuation": text}
-        for context, text in list(zip(contexts, texts, strict=True))[:SHOWN]
+        for context, text in zip(given, texts[:SHOWN], strict=True)
     ]
     return found
 
@@ -271,8 +273,8 @@ def layout(scale: str) -> Layout:
                 ARMS,
                 given="context",
                 made="continuation",
-                note="The end of a window, and the most probable continuation in the next one, of "
-                "which only the first token is given. They are the first that were drawn, not chosen.",
+                note="The end of a window with the first token of the next one, and the most probable "
+                "continuation there. They are the first that were drawn, not chosen.",
             )
         ],
         threats=Threats(
