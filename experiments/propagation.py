@@ -106,7 +106,7 @@ def measure(work: Work) -> dict[str, Any]:
     if arm != PLAIN:
         (folder,) = work.others.values()
         plain = np.array(json.loads((folder / FILE).read_text())["divergence"])
-        found |= sign_test(apart, plain)
+        found |= sign_test(apart, plain, np.array(books))
     # With the one token of the next window that is given: a word may end in it.
     given = [text_of(encoder, row) for row in ids[:SHOWN, : chosen.window + 1].tolist()]
     found["notes"] = [
@@ -170,26 +170,27 @@ def over_books(sums: Sequence[float], counts: Sequence[float]) -> dict[str, Any]
     return ratio(sums, counts, f"{len(sums)} books, {int(sum(counts))} contexts")
 
 
-def sign_test(ours: np.ndarray, plain: np.ndarray) -> dict[str, Any]:
-    """How often a continuation lies nearer to its context than the plain model's."""
+def sign_test(ours: np.ndarray, plain: np.ndarray, books: np.ndarray) -> dict[str, Any]:
+    """How often a continuation lies nearer to its context than the plain model's: of contexts, as the
+    authors count, and of books, since contexts of one book are not independent."""
+    differing, nearer = ours != plain, ours < plain
+    if not differing.any():
+        return {}
+    counts = np.bincount(books, differing)
+    sums = np.bincount(books, nearer)
+    mostly = (2 * sums > counts).sum(), (2 * sums < counts).sum()
+    return {
+        "nearer_than_plain": over_books(sums.tolist(), counts.tolist()),
+        "sign_test_p": chance_of(int(nearer.sum()), int((differing & ~nearer).sum())),
+        "sign_test_p_books": chance_of(*map(int, mostly)),
+    }
+
+
+def chance_of(nearer: int, farther: int) -> float:
+    """That so many or more lie on one side, were both alike."""
     from scipy.stats import binomtest
 
-    differing = ours != plain
-    nearer, count = int((ours < plain).sum()), int(differing.sum())
-    if not count:
-        return {}
-    found = binomtest(nearer, count)
-    bounds = found.proportion_ci(method="wilson")
-    over = f"{count} contexts"
-    return {
-        "nearer_than_plain": {
-            "value": nearer / count,
-            "low": bounds.low,
-            "high": bounds.high,
-            "over": over,
-        },
-        "sign_test_p": float(found.pvalue),
-    }
+    return float(binomtest(nearer, nearer + farther).pvalue) if nearer + farther else 1.0
 
 
 def layout(scale: str) -> Layout:
