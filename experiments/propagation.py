@@ -103,6 +103,7 @@ def measure(work: Work) -> dict[str, Any]:
         # Few texts may leave nothing to tell.
         if sum(parts["counts"]):
             found[rate] = over_books(parts["sums"], parts["counts"])
+        found[told_in(rate)] = sum(parts["counts"])
     if arm != PLAIN:
         (folder,) = work.others.values()
         plain = np.array(json.loads((folder / FILE).read_text())["divergence"])
@@ -114,6 +115,11 @@ def measure(work: Work) -> dict[str, Any]:
         for context, text in zip(given, texts[:SHOWN], strict=True)
     ]
     return found
+
+
+def told_in(rate: str) -> str:
+    """The measure that counts the contexts in which a rate can be told."""
+    return f"{rate}_contexts"
 
 
 def drawn(tokens: Any, chosen: Scale, seed: int) -> list[tuple[int, int]]:
