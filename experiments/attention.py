@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lost_commits import LOST
 
 from holdover.attach import open_model, read_run
 from holdover.data.byte_encoder import SYMBOLS
 from holdover.data.sources import open_source
 from holdover.experiment import (
+    Answer,
     Cell,
     Claim,
     Expectation,
@@ -344,6 +346,7 @@ def layout(scale: str) -> Layout:
         done=f"Models of {shape['n_layer']} layers x {shape['d_model']} with random weights, trained on "
         f"{' and on '.join(chosen.texts)}: {steps:,} steps of {rows} rows x {window} characters, "
         f"{scaled(steps * rows * window)} in all, the same for every arm.",
+        answers=[answer(scale)],
         claims=[claim for claim in claims(scale) if claim.expects],
         tables=[
             *(text_table(text, arms) for text, arms in chosen.texts.items()),
@@ -354,6 +357,15 @@ def layout(scale: str) -> Layout:
             *([share_figure(scale)] if shared else []),
         ],
         threats=threats(scale),
+    )
+
+
+def answer(scale: str) -> Answer:
+    learner = next(one for one in learners(scale) if one.share == 1.0 and one.arm == "rsa-xl")
+    return Answer(
+        f"Recurrence inside Transformer-XL's attention (RSA), bits a character on {learner.text}: "
+        "{} without; it changes them by {}.",
+        [Value("bits", learner.base.name, form="{:.3f}"), above_base(learner)],
     )
 
 
@@ -512,6 +524,7 @@ def threats(scale: str) -> Threats:
         internal=[
             "All arms read the same text in the same order for as many steps, at one learning rate "
             "that is Transformer-XL's own, but for five numbers a layer in rsa-xl-fast and rsa-brt.",
+            *([] if scale in ("smoke", "paper") else [LOST]),
         ],
         construct=[
             "A bit is a bit of a byte: a character outside ASCII counts as several. The test text is "
@@ -535,4 +548,5 @@ EXPERIMENT = Experiment(
     runs=runs,
     layout=layout,
     seeds={"smoke": (0,), "small": (0, 1, 2), "real": (0,), "paper": (0,)},
+    place=8,
 )

@@ -21,6 +21,7 @@ from holdover.data.options import TextOptions
 from holdover.data.splits import read_text
 from holdover.evaluate.score import score
 from holdover.experiment import (
+    Answer,
     Claim,
     Expectation,
     Experiment,
@@ -213,6 +214,7 @@ def layout(scale: str) -> Layout:
         done=f"Models of {layers} layers x {width} with random weights, trained for {STEPS[scale]:,} "
         f"steps of {TRAIN['rows']} texts of {TRAINED + 1} windows of {WINDOW} tokens, and asked about "
         "texts they have not seen.",
+        answers=[answer(scale)],
         claims=[claim for claim in claims(scale) if claim.expects],
         tables=[
             Table(
@@ -257,6 +259,17 @@ def layout(scale: str) -> Layout:
             ],
             internal=["All arms have the same learning rate and steps, none its own best."],
         ),
+    )
+
+
+def answer(scale: str) -> Answer:
+    """Of what has the published state, and what remembers longest."""
+    farthest = SHOWN[scale][-1]
+    told = [arm for arm in (MEANS[0], *ENDLESS[:2]) if arm in arms(scale)]
+    return Answer(
+        f"A fact recalled one window on, and {farthest} on (chance {CHANCE['recall']:.3f}): "
+        f"{'; '.join(f'{arm} {{}}, {{}}' for arm in told)}.",
+        [right("recall", arm, f"right@{at}") for arm in told for at in (1, farthest)],
     )
 
 
@@ -327,4 +340,5 @@ EXPERIMENT = Experiment(
     runs=runs,
     layout=layout,
     seeds={"smoke": (0,), "small": (0, 1, 2)},
+    place=7,
 )

@@ -184,4 +184,5 @@ EXPERIMENT = Experiment(
     runs=runs,
     layout=layout,
     seeds={"smoke": (0, 1), "small": (0, 1, 2), "real": (0,), "paper": (0,)},
+    place=1,
 )

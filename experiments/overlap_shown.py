@@ -1,6 +1,6 @@
 """What of the overlap experiment's records is shown: claims, tables, figures, threats to validity."""
 
-from language import SCALES, STOCK, done, has_stock, threats_of_texts
+from language import SCALES, STOCK, done, has_stock, middle_rate, threats_of_texts
 from overlap_arms import (
     FIRST,
     KEPT,
@@ -12,6 +12,7 @@ from overlap_arms import (
 )
 
 from holdover.experiment import (
+    Answer,
     Cell,
     Claim,
     Expectation,
@@ -26,6 +27,12 @@ from holdover.experiment import (
 
 # Nats a token within which two models count as equally good.
 ALIKE = 0.005
+SCALES_SAID = {
+    "smoke": "A tiny model",
+    "small": "The package's small GPT-2",
+    "real": "SmolLM2-135M",
+    "paper": "GPT-2 small",
+}
 # Per word on the test splits of WikiText-103 and PG-19: overlap, plain, recurrent.
 PUBLISHED = {
     "wikitext": {
@@ -53,6 +60,7 @@ def layout(scale: str) -> Layout:
     texts = list(SCALES[scale].texts)
     return Layout(
         done=done(scale),
+        answers=[answer(scale, text) for text in texts],
         claims=[claim for claim in claims(scale) if claim.expects],
         tables=[
             rates_table(scale),
@@ -64,8 +72,9 @@ def layout(scale: str) -> Layout:
             internal=[
                 "Plain and recurrent models make as many steps of as many windows, at the learning rate "
                 "that was best for each kind on the same list (one seed, the last validation), tried on "
-                "one text and used on all, as the authors did: on another text it need not be the best, "
-                "and what the state is made of is asked at another rate.",
+                "one text and used on all, as the authors did: on another text it need not be the best. "
+                f"On books it may do harm (see {STOCK}); what the state is made of is asked at "
+                f"{middle_rate(scale):g}, where losses on books are lower: compare the tables.",
                 "A recurrent model is trained at its own overlap, so that in as many steps it learns "
                 "from fewer new tokens; the plain one is trained without, and read at all overlaps. "
                 + (
@@ -87,6 +96,21 @@ def layout(scale: str) -> Layout:
                 *([] if scale in KEPT else ["No sliding cache: positions are learnt, not rotary."]),
             ],
         ),
+    )
+
+
+def answer(scale: str, text: str) -> Answer:
+    chosen, plain = SCALES[scale], named("plain", text)
+    most = chosen.overlaps[-1]
+    return Answer(
+        f"{SCALES_SAID[scale]} on {text}, windows of {chosen.window} tokens, against a plain one: the "
+        f"published state {{}} nats a token; reading {most} tokens again {{}}; both {{}}. Below zero is "
+        "better.",
+        [
+            difference(text, 0),
+            Value(f"loss@{most}", plain, plain, "{:+.4f}", "loss@0"),
+            Value(f"loss@{most}", named("recurrent", text, most), plain, "{:+.4f}", "loss@0"),
+        ],
     )
 
 

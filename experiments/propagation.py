@@ -22,6 +22,7 @@ from holdover.data.encoders import encoder_of
 from holdover.data.options import TextOptions
 from holdover.data.splits import read_text
 from holdover.experiment import (
+    Answer,
     Claim,
     Expectation,
     Experiment,
@@ -204,41 +205,47 @@ def layout(scale: str) -> Layout:
         done="The package's two models of 6 million weights, one plain and one with 16 memory tokens "
         f"(not the pooled state of the paper), go on for {WRITTEN} tokens after each of "
         f"{SCALES[scale].contexts:,} windows of {SCALES[scale].window}.",
+        answers=[
+            Answer(
+                "With the memory of the window before, a name in the next window's continuation is one "
+                "from that window in {} of those that can be told, without {}, in the book itself {}; "
+                "topics lie {} bits from their context's (without: {}).",
+                [
+                    *(share_of("names_known", arm) for arm in (STATE, PLAIN, BOOK)),
+                    *(topic_distance(arm) for arm in (STATE, PLAIN)),
+                ],
+            )
+        ],
         claims=[
             Claim(
-                "Continuations with a carried state are nearer in topic to their context.",
-                "section 5.3.1: 0.5331 against 0.5951",
+                "Continuations with memory tokens are nearer in topic to their context.",
+                "section 5.3.1, of its pooled state: 0.5331 against 0.5951",
                 [
+                    Expectation(topic_distance(STATE, PLAIN), "below", said="divergence"),
                     Expectation(
-                        Value("divergence", STATE, PLAIN, "{:+.4f}"), "below", said="divergence"
-                    ),
-                    Expectation(
-                        Value("divergence", STATE, OTHER, "{:+.4f}"),
+                        topic_distance(STATE, OTHER),
                         "below",
                         said="with its own state, not another's",
                     ),
                 ],
+                ours=True,
             ),
             Claim(
-                "With a carried state they are nearer than without for at least 60 % of contexts.",
-                "section 5.3.1",
-                [
-                    Expectation(
-                        Value("nearer_than_plain", STATE, share=True), "above", 0.6, said="share"
-                    )
-                ],
+                "With memory tokens they are nearer than without for at least 60 % of contexts.",
+                "section 5.3.1, of its pooled state",
+                [Expectation(share_of("nearer_than_plain", STATE), "above", 0.6, said="share")],
+                ours=True,
             ),
             Claim(
-                "Pronouns reflect the characters of the window before.",
-                "section 5.3",
+                "With memory tokens pronouns reflect the characters of the window before.",
+                "section 5.3, of its pooled state",
                 [
                     Expectation(
-                        Value("pronoun_fits", STATE, other, "{:+.3f}"),
-                        "above",
-                        said=f"above {other}",
+                        share_of("pronoun_fits", STATE, other), "above", said=f"above {other}"
                     )
                     for other in (PLAIN, OTHER)
                 ],
+                ours=True,
             ),
         ],
         tables=[
@@ -253,25 +260,49 @@ def layout(scale: str) -> Layout:
                 [
                     [
                         arm,
-                        Value("divergence", arm, form="{:.4f}"),
-                        ""
-                        if arm == PLAIN
-                        else Value("nearer_than_plain", arm, form="{:.3f}", share=True),
+                        topic_distance(arm),
+                        "" if arm == PLAIN else share_of("nearer_than_plain", arm),
                         Published({PLAIN: "0.5951", STATE: "0.5331"}.get(arm, "")),
                     ]
                     for arm in ARMS
                 ],
                 "Jensen-Shannon divergence of the topics of a context and of its continuation; whether "
-                "the paper's is this or its square root, in bits or nats, it does not say.",
+                "the paper's is this or its square root, in bits or nats, it does not say. The paper's "
+                "model carries a pooled state, ours memory tokens.",
+            ),
+            Table(
+                "Signs: whether nearer than plain is more than chance",
+                ("continued by", "p over contexts", "p over books"),
+                [
+                    [
+                        arm,
+                        *(
+                            Value(metric, arm, form="{:.1e}", largest=True)
+                            for metric in ("sign_test_p", "sign_test_p_books")
+                        ),
+                    ]
+                    for arm in ARMS
+                    if arm != PLAIN
+                ],
+                "The probability of so many or more on one side, were both alike; of the seeds the "
+                "largest. Of contexts, as the authors test: it takes them for independent, which those "
+                "of one book are not. Of books: how many have more contexts on one side than on the "
+                "other.",
             ),
             Table(
                 "What crosses the end of a window",
                 ("continued by", *(name.replace("_", " ") for name in RATES)),
+                [[arm, *(share_of(name, arm) for name in RATES)] for arm in ARMS],
+                "Shares of the contexts in which it can be told, by the surface of the text alone.",
+            ),
+            Table(
+                "In how many contexts that can be told",
+                ("continued by", *(name.replace("_", " ") for name in RATES)),
                 [
-                    [arm, *(Value(name, arm, form="{:.3f}", share=True) for name in RATES)]
+                    [arm, *(Value(told_in(name), arm, form="{:,.0f}") for name in RATES)]
                     for arm in ARMS
                 ],
-                "Shares of the contexts in which it can be told, by the surface of the text alone.",
+                "The mean over what was drawn with each seed.",
             ),
         ],
         samples=[
@@ -294,10 +325,21 @@ def layout(scale: str) -> Layout:
                 "Names, pronouns, quotes and sentences are told by spelling: some are counted wrongly, "
                 "the same way for every arm.",
             ],
-            seeds="They draw contexts and fit topics: intervals say what others would change, and "
-            "not what other models would.",
+            seeds="They draw contexts of the same few books and fit topics, and train nothing: "
+            "intervals are over books, all seeds together, and say what other books would change, not "
+            "what other models would.",
         ),
     )
+
+
+def topic_distance(arm: str, minus: str | None = None) -> Value:
+    form = "{:.4f}" if minus is None else "{:+.4f}"
+    return Value("divergence", arm, minus, form, over_units=True)
+
+
+def share_of(name: str, arm: str, minus: str | None = None) -> Value:
+    form = "{:.3f}" if minus is None else "{:+.3f}"
+    return Value(name, arm, minus, form, share=minus is None, over_units=True)
 
 
 EXPERIMENT = Experiment(
@@ -308,4 +350,5 @@ EXPERIMENT = Experiment(
     runs=runs,
     layout=layout,
     seeds={"smoke": (0,), "small": (0, 1, 2)},
+    place=5,
 )

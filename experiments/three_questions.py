@@ -247,4 +247,5 @@ EXPERIMENT = Experiment(
     runs=runs,
     layout=layout,
     seeds={"smoke": (0,), "small": (0, 1, 2), "real": (0,)},
+    place=6,
 )

@@ -17,6 +17,7 @@ from three_questions_arms import (
 )
 
 from holdover.experiment import (
+    Answer,
     Cell,
     Claim,
     Expectation,
@@ -71,6 +72,7 @@ def layout(scale: str) -> Layout:
         done=f"Models of {chosen.layers} layers x {chosen.width} with random weights, each trained on "
         f"{' and on '.join(texts)}: steps of {how['rows']} rows x {how['windows']} windows of "
         f"{chosen.window} bytes, {steps_taken(chosen, how['max_steps'], step)}.",
+        answers=[*map(answer, texts), cost_answer()],
         claims=[
             Claim(
                 "Recurrence lowers the loss of the same architecture.",
@@ -134,7 +136,7 @@ def layout(scale: str) -> Layout:
                             f"{metric}: {arm}",
                             COST,
                             form=form,
-                            counted=metric == "training_memory_above",
+                            counted=metric in ("training_memory_above", "resident_above"),
                             unit=GB if said.endswith("GB") else 1.0,
                         ),
                         side,
@@ -167,15 +169,9 @@ def layout(scale: str) -> Layout:
             figure
             for text in texts
             for figure in (
-                *(
-                    curves(text, group, "loss by position", "position in the window", "loss")
-                    for group in FAMILIES
-                ),
-                distances(text),
-                *(
-                    curves(text, group, "validation", "bytes read in training", "validation loss")
-                    for group in FAMILIES
-                ),
+                gained(text, "loss by position", "position in the window", log_x=False),
+                gained(text, "loss by distance", "bytes in front", log_x=True),
+                *(validations(text, group) for group in FAMILIES),
             )
         ],
         threats=Threats(
@@ -207,6 +203,35 @@ def layout(scale: str) -> Layout:
                 "counts for those behind it.",
             ],
         ),
+    )
+
+
+def answer(text: str) -> Answer:
+    told = ("GPT-2, pooled state", "GPT-2, memory tokens", "Transformer-XL")
+    return Answer(
+        f"From random weights on the bytes of {text}, nats a byte against GPT-2, and what taking the "
+        f"state away costs: {'; '.join(f'{arm} {{}}, {{}}' for arm in told)}.",
+        [
+            value
+            for arm in told
+            for value in (
+                above(text, arm, "GPT-2"),
+                Value("state_zeroed", f"{text}: {arm}", form="{:+.4f}"),
+            )
+        ],
+    )
+
+
+def cost_answer() -> Answer:
+    arm = "GPT-2, pooled state"
+    return Answer(
+        "What the published state costs GPT-2, as it is written: {} times the training time, {} GB of "
+        "the device's memory, {} times the reading speed.",
+        [
+            Value(f"training_time_ratio: {arm}", COST),
+            Value(f"training_memory_above: {arm}", COST, form="{:+.2f}", counted=True, unit=GB),
+            Value(f"reading_speed_ratio: {arm}", COST),
+        ],
     )
 
 
@@ -335,27 +360,27 @@ def limits_of(limits: Mapping[str, Any]) -> str:
     return told
 
 
-def curves(text: str, group: str, name: str, x: str, y: str) -> Figure:
-    arms = FAMILIES[group]
+def validations(text: str, group: str) -> Figure:
+    x, y = "bytes read in training", "validation loss"
     return Figure(
         f"{y.capitalize()} over {x}: {text}, {group}",
         x,
         f"{y} (nats a byte)",
-        [Series(arm, curve=(f"{text}: {arm}", name)) for arm in arms],
-        later=name == "validation",
+        [Series(arm, curve=(f"{text}: {arm}", "validation")) for arm in FAMILIES[group]],
+        later=True,
     )
 
 
-def distances(text: str) -> Figure:
-    """How much a state gains, the longer the text in front of it."""
+def gained(text: str, name: str, x: str, *, log_x: bool) -> Figure:
+    """How much a state gains there: of the same bytes, so that how hard they are is gone."""
     drawn = [(arm, base) for arm, (_, _, base) in ARMS.items() if base and arm.startswith(base)]
     return Figure(
-        f"Loss above its base over bytes in front: {text}",
-        "bytes in front",
+        f"Loss above its base over {x}: {text}",
+        x,
         "mean loss above its base (nats a byte)",
         [
-            Series(arm, curve=(f"{text}: {arm}", "loss by distance"), above=f"{text}: {base}")
+            Series(arm, curve=(f"{text}: {arm}", name), above=f"{text}: {base}")
             for arm, base in drawn
         ],
-        log_x=True,
+        log_x=log_x,
     )

@@ -24,6 +24,7 @@ from language import (
 )
 
 from holdover.experiment import (
+    Answer,
     Claim,
     Expectation,
     Experiment,
@@ -98,6 +99,13 @@ def layout(scale: str) -> Layout:
     windows = SCALES[scale].windows
     return Layout(
         done=done(scale, whole=False, rate=middle_rate(scale)) + batches(scale),
+        answers=[
+            Answer(
+                f"The published state against a plain model: {{}} nats a token in windows of "
+                f"{windows[0]}, {{}} in windows of {windows[-1]}.",
+                [difference(windows[0]), difference(windows[-1])],
+            )
+        ],
         claims=[
             Claim(
                 "In windows of every size the recurrent model's perplexity is lower than the plain "
@@ -224,4 +232,5 @@ EXPERIMENT = Experiment(
     runs=runs,
     layout=layout,
     seeds={"smoke": (0,), "small": (0, 1, 2), "real": (0,), "paper": (0,)},
+    place=2,
 )

@@ -5,8 +5,8 @@ import textwrap
 FILE = """
     import json
     from holdover.experiment import (
-        Claim, Expectation, Experiment, Figure, Layout, Published, Run, Samples, Series, Table, Threats,
-        Value,
+        Answer, Claim, Expectation, Experiment, Figure, Layout, Published, Run, Samples, Series, Table,
+        Threats, Value,
     )
 
     PLAIN, STATE = {PLAIN}, {STATE}
@@ -19,9 +19,10 @@ FILE = """
             raise ValueError("it was told to fail")
         work.read({{"source": "a text", "split": "test", "sha256": "abc" * 20, "other": 1}})
         nats = work.settings["nats"] + 0.01 * work.seed
-        sums = [nats * 10, nats * 10 + work.settings["spread"], nats * 10 - work.settings["spread"]]
+        spread = work.settings["spread"]
+        sums = [nats * 10, nats * 10 + spread, nats * 10 - spread] * 3
         return {{
-            "loss": {{"value": nats, "over": "3 documents", "sums": sums, "counts": [10, 10, 10]}},
+            "loss": {{"value": nats, "over": "9 documents", "sums": sums, "counts": [10] * 9}},
             "flops": 100 + work.settings["nats"],
             "curves": {{"by position": [[1, nats], [2, nats - 0.5]]}},
             "notes": [
@@ -44,7 +45,14 @@ FILE = """
 
     def layout(scale):
         return Layout(
-            done="Three documents were read.",
+            done="Nine documents were read.",
+            answers=[
+                Answer("Without a state {{}}, with {{}} of it.", [
+                    Value("loss", "plain", form="{{:.3f}}"),
+                    Value("loss", "with state", "plain", "{{:+.3f}}"),
+                ]),
+                Answer("Of what was never run {{}}.", [Value("loss", "never run")]),
+            ],
             claims=[Claim("The state helps.", "nowhere", [
                 Expectation(Value("loss", "with state", "plain", "{{:+.3f}}"), "below", said="loss"),
             ])],

@@ -3,6 +3,7 @@
 import html
 import json
 import re
+import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -83,7 +84,7 @@ def numbers_of(page):
 def test_every_number_is_what_its_records_say(results):
     numbers = numbers_of(page_of(results))
     records = read_records(results / "nothing" / "smoke")
-    assert len(numbers.measured) == 5 and not numbers.strays
+    assert len(numbers.measured) == 7 and not numbers.strays
     for told, text in numbers.measured:
         value = Value(
             told["data-metric"],
@@ -93,6 +94,8 @@ def test_every_number_is_what_its_records_say(results):
             told.get("data-minus-metric"),
             "data-share" in told,
             unit=float(told.get("data-unit", 1)),
+            over_units="data-over-units" in told,
+            largest="data-largest" in told,
         )
         found = estimate(value, records)
         assert "".join(text).split() == " ".join(shown(value, found)).split()
@@ -116,7 +119,7 @@ def test_a_claim_is_incomplete_until_all_its_runs_are_there(results):
     page = page_of(results)
     said, beside = page.read_text(), page.with_suffix(".md").read_text()
     assert "Incomplete." in said and "Reproduced." not in said
-    assert "**incomplete** (so far it holds): The state helps." in beside
+    assert "**incomplete** (so far it holds; two seeds): The state helps." in beside
     assert "| 8 of 9 runs: 3 arms, 2 to 3 seeds |" in beside
     assert "8 of 9 runs were made so far" in beside
     # A file of records from before runs were planned in it.
@@ -126,7 +129,9 @@ def test_a_claim_is_incomplete_until_all_its_runs_are_there(results):
     for key in ("planned", "done"):
         del about[key]
     path.write_text(json.dumps(about))
-    assert "Reproduced." in page_of(results).read_text()
+    page = page_of(results)
+    assert "Points for it." in page.read_text()
+    assert "**points for it** (two seeds)" in page.with_suffix(".md").read_text()
 
 
 def test_a_measure_that_no_run_has_is_not_a_missing_run(results):
@@ -144,7 +149,7 @@ def test_brackets_and_what_was_done_are_explained(results):
     page = page_of(results)
     for said in (page.read_text(), page.with_suffix(".md").read_text()):
         assert "In brackets: 95 % intervals. From three seeds on" in said
-        assert "Three documents were read." in said
+        assert "Nine documents were read." in said
 
 
 def test_the_tables_in_markdown(results):
@@ -300,9 +305,11 @@ def test_one_seed_is_said_beside_a_verdict_and_marked_behind_an_interval(results
         record.unlink()
     page = page_of(results)
     said, beside = page.read_text(), page.with_suffix(".md").read_text()
-    assert "one seed" in said and "(one seed): The state helps." in beside
+    assert "one seed" in said and "**points for it** (one seed): The state helps." in beside
     assert re.search(r"\| plain \| 3\.000 \[2\.\d+, 3\.\d+\]\u2020 \|", beside)
     assert "fewer (\u2020)" in beside
+    # It is no verdict: another seed may say something else.
+    assert "Points for it." in said and "reproduced 1" not in beside
 
 
 def test_a_seed_that_lies_far_from_the_others_is_named(results):
@@ -332,7 +339,87 @@ def test_a_gain_that_is_not_the_states_is_told(results, costs, its_base, told):
     for said in (page.read_text(), page.with_suffix(".md").read_text()):
         assert ("the smaller part of the reason" in said) == told
         assert ("but taking its state away costs" in said) == told
-    assert ("holds, but taking its state away costs +0.0100" in said) == told
+    # And then it does not count.
+    assert ("open, but taking its state away costs +0.0100" in said) == told
+    assert ("**undecided**" in said) == told and ("**reproduced**" in said) != told
+
+
+def test_a_loss_that_is_not_the_states_is_told_too(results):
+    """Of one that is worse, as by what was trained otherwise."""
+    for path in (results / "nothing" / "smoke").glob("with-state-*.json"):
+        made = json.loads(path.read_text())
+        made["measures"]["loss"], made["measures"]["state_zeroed"] = 3.1, 0.001
+        path.write_text(json.dumps(made))
+    said = page_of(results).with_suffix(".md").read_text()
+    assert "fails, but taking its state away costs +0.0010" in said and "**not reproduced**" in said
+
+
+def test_a_gain_at_equal_flops_is_asked_whether_it_is_the_states(results):
+    """It is by itself a difference to a model without one."""
+    path = results / "nothing" / "smoke" / "experiment.json"
+    about = json.loads(path.read_text())
+    value = about["claims"][0]["expects"][0]["value"]
+    value["metric"], value["minus"] = "above_at_equal_flops", None
+    path.write_text(json.dumps(about))
+    for costs, said in ((0.01, "open, but taking its state away costs +0.0100"), (0.2, "holds")):
+        for record in (results / "nothing" / "smoke").glob("with-state-*.json"):
+            made = json.loads(record.read_text())
+            made["measures"] |= {"above_at_equal_flops": -0.1, "state_zeroed": costs}
+            record.write_text(json.dumps(made))
+        assert f"expected below 0: {said}\n" in page_of(results).with_suffix(".md").read_text()
+
+
+@pytest.mark.parametrize(("used", "outcome"), [(0.5, "holds"), (0.0, "open"), (-0.5, "open")])
+def test_what_a_claim_rests_on_has_to_hold_itself(results, used, outcome):
+    path = results / "nothing" / "smoke" / "experiment.json"
+    about = json.loads(path.read_text())
+    value = {"metric": "used", "arm": "with state", "form": "{:+.2f}"}
+    about["claims"][0]["rests_on"] = {"value": value, "side": "above", "said": "it is used"}
+    path.write_text(json.dumps(about))
+    for record in (results / "nothing" / "smoke").glob("with-state-*.json"):
+        made = json.loads(record.read_text())
+        made["measures"]["used"] = used
+        record.write_text(json.dumps(made))
+    page = page_of(results)
+    said, beside = html.unescape(page.read_text()), page.with_suffix(".md").read_text()
+    assert f"expected below 0: {outcome}" in said and f"expected below 0: {outcome}" in beside
+    assert ("**reproduced**" in beside) == (outcome == "holds")
+    assert "it is used: " in said and "it is used: " in beside
+    assert ("and so is all of it" in beside) == (outcome == "open")
+
+
+def test_first_of_all_it_answers(results):
+    """In lines whose numbers are looked up, too, as long as all of them are there."""
+    page = page_of(results)
+    said, beside = page.read_text(), page.with_suffix(".md").read_text()
+    assert beside.startswith(
+        "## In short\n\n* Without a state 3.010 [2.985, 3.035], with \u22120.100"
+    )
+    assert said.index("In short") < said.index("What was measured") < said.index("Claims")
+    assert "Of what was never run" not in said + beside
+    for path in (results / "nothing" / "smoke").glob("with-state-*.json"):
+        path.unlink()
+    assert "In short" not in page_of(results).read_text()
+
+
+def test_experiments_stand_in_their_places_and_checks_behind_claims(results):
+    def moved(name, place, source):
+        folder = results / name / "smoke"
+        if name != "nothing":
+            shutil.copytree(results / "nothing" / "smoke", folder)
+        about = json.loads((folder / "experiment.json").read_text())
+        about |= {"title": name, "place": place}
+        about["claims"][0] |= {"source": source, "text": f"{name} claims."}
+        (folder / "experiment.json").write_text(json.dumps(about))
+
+    moved("a-last-one", 3, "nowhere")
+    moved("checked", 1, "a check of the task")
+    moved("nothing", 2, "nowhere")
+    said = page_of(results).read_text()
+    places = [said.index(f"<h2>{name} ") for name in ("checked", "nothing", "a-last-one")]
+    assert places == sorted(places)
+    claims = [said.index(f"{name} claims.") for name in ("nothing", "a-last-one", "checked")]
+    assert claims == sorted(claims)
 
 
 def test_training_is_not_asked_whether_it_was_the_states(results):
@@ -355,7 +442,7 @@ def test_texts_of_which_no_size_is_known_are_counted_by_what_was_scored(results)
         made["measures"] = {"right": right} | made["measures"]
         path.write_text(json.dumps(made))
     said = page_of(results).with_suffix(".md").read_text()
-    assert "| a text (test); up to 10 books, 2,000 contexts, 3 documents |" in said
+    assert "| a text (test); up to 10 books, 2,000 contexts, 9 documents |" in said
 
 
 def test_an_axis_of_several_powers_of_ten():

@@ -76,6 +76,15 @@ class Resampled:
             lambda above, below: transform(above / below), numerator_per_unit, denominator_per_unit
         )
 
+    def difference(
+        self, ours: tuple[np.ndarray, np.ndarray], its: tuple[np.ndarray, np.ndarray]
+    ) -> Interval:
+        """Of two ratios of sums over the same units, which need not be divided by the same."""
+        return self._bounded(
+            lambda above, its_above, its_below, below: above / below - its_above / its_below,
+            *(ours[0], *its, ours[1]),
+        )
+
     def _bounded(self, statistic: Callable[..., Any], *columns: np.ndarray) -> Interval:
         for column in columns:
             if np.shape(column) != (self.count,):
@@ -89,7 +98,7 @@ class Resampled:
             raise ValueError(
                 f"The units hold {totals[-1]:g} of what is to be divided by: score at least one."
             )
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             value = float(statistic(*totals))
             if self.count < 2:
                 return value, None, None
@@ -97,7 +106,8 @@ class Resampled:
             # Units may hold nothing to divide by (a block without words); a draw of only such units
             # has no value.
             sums = sums[sums[:, -1] > 0]
-            low, high = np.percentile(statistic(*sums.T), BOUNDS)
+            found = statistic(*sums.T)
+            low, high = np.percentile(found[~np.isnan(found)], BOUNDS)
         return value, float(low), float(high)
 
 

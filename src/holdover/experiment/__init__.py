@@ -2,6 +2,7 @@
 
 from .definition import (
     SCALES,
+    Answer,
     Cell,
     Claim,
     Expectation,
@@ -25,6 +26,7 @@ from .work import Work, last_checkpoint, log_of, resident_memory, training_memor
 
 __all__ = [
     "SCALES",
+    "Answer",
     "Cell",
     "Claim",
     "Estimate",

@@ -60,6 +60,11 @@ class Value:
     """Like bytes, and not sampled: one run decides what is expected of it."""
     unit: float = 1.0
     """What it is shown in: 1e9 where bytes are shown as GB."""
+    over_units: bool = False
+    """Its interval is over units of the text (documents, books) however many seeds there are: where
+    they draw from the same few, and train nothing anew."""
+    largest: bool = False
+    """Of its seeds the largest and no mean: as of a probability that something is chance."""
 
 
 @dataclass(frozen=True)
@@ -150,11 +155,22 @@ class Claim:
     expects: Sequence[Expectation]
     ours: bool = False
     """Nobody's but ours, or a check: it holds or does not, and there is nothing to reproduce."""
+    rests_on: Expectation | None = None
+    """What has to hold for the others to say anything: that a state is used, say, where choices about
+    it are compared."""
 
     @property
     def check(self) -> bool:
         """As that training learns, or that nothing has collapsed."""
         return self.source.startswith("a check")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One line of what a reader wants to know first: words with places ({}) for what was measured."""
+
+    text: str
+    values: Sequence[Value]
 
 
 @dataclass(frozen=True)
@@ -175,6 +191,8 @@ class Threats:
 class Layout:
     done: str = ""
     """What was done, with how much: models, texts, steps."""
+    answers: Sequence[Answer] = ()
+    """Shown first on the page, as long as all that they name was measured."""
     claims: Sequence[Claim] = ()
     tables: Sequence[Table] = ()
     figures: Sequence[Figure] = ()
@@ -194,3 +212,5 @@ class Experiment:
     """Of a scale."""
     seeds: Mapping[str, Sequence[int]]
     """Of every scale that it has."""
+    place: int = 100
+    """Among others in a report, which begins with the lowest."""

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from .definition import (
+    Answer,
     Cell,
     Claim,
     Expectation,
@@ -33,7 +34,9 @@ def to_json(name: str, scale: str, experiment: Experiment) -> dict[str, Any]:
         "question": experiment.question,
         "source": experiment.source,
         "planned": _planned(scale, experiment),
+        "place": experiment.place,
         "done": layout.done,
+        "answers": [asdict(answer) for answer in layout.answers],
         "claims": [asdict(claim) for claim in layout.claims],
         "tables": [asdict(table) for table in layout.tables],
         "figures": [asdict(figure) for figure in layout.figures],
@@ -51,12 +54,17 @@ def _planned(scale: str, experiment: Experiment) -> Mapping[str, int]:
 def from_json(found: dict[str, Any]) -> Layout:
     return Layout(
         done=found.get("done", ""),
+        answers=[
+            Answer(answer["text"], [Value(**value) for value in answer["values"]])
+            for answer in found.get("answers", ())
+        ],
         claims=[
             Claim(
                 claim["text"],
                 claim["source"],
-                [Expectation(**{**e, "value": Value(**e["value"])}) for e in claim["expects"]],
+                [_expectation(e) for e in claim["expects"]],
                 claim.get("ours", False),
+                _expectation(claim["rests_on"]) if claim.get("rests_on") else None,
             )
             for claim in found["claims"]
         ],
@@ -71,6 +79,10 @@ def from_json(found: dict[str, Any]) -> Layout:
         samples=[Samples(**samples) for samples in found["samples"]],
         threats=Threats(**found["threats"]),
     )
+
+
+def _expectation(found: dict[str, Any]) -> Expectation:
+    return Expectation(**{**found, "value": Value(**found["value"])})
 
 
 def _cell(cell: Any) -> Cell:

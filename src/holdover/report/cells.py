@@ -68,6 +68,10 @@ def measured(value: Value, section: Section) -> str:
         told = "no run has it" if never else "no record"
         return f'<span class="missing" title="{told}">{NEVER if never else number}</span>'
     more = ' data-share="yes"' if value.share else ""
+    if value.over_units:
+        more += ' data-over-units="yes"'
+    if value.largest:
+        more += ' data-largest="yes"'
     if value.unit != 1:
         more += f' data-unit="{value.unit:g}"'
     if value.minus is not None:

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from ..experiment.definition import SCALES, Claim, Expectation, Layout, Value
-from ..experiment.estimates import Estimate, estimate, outcome, verdict
+from ..experiment.definition import SCALES, Answer, Claim, Expectation, Experiment, Layout, Value
+from ..experiment.estimates import FEWEST_SEEDS, Estimate, estimate, outcome, verdict
 from ..experiment.layout_file import LAYOUT, from_json
 from ..experiment.records import Records, read_json, read_records
 from .options import ReportOptions
@@ -16,6 +15,9 @@ SAID = {"holds": "hold", "fails": "fail", "open": "open", "missing": "not measur
 CAME_OUT = {"missing": "not measured"}
 # Of what a model gains, taking its state away costs less than this share: it is not the state's gain.
 NOT_ITS = 0.5
+AWAY = "but taking its state away costs"
+# Measures that are by themselves the difference to a model without a state.
+AGAINST_ONE_WITHOUT = ("above_at_equal_flops",)
 # Verdicts on what was ours to ask.
 OURS = {
     "reproduced": "holds",
@@ -39,6 +41,10 @@ class Section:
     def anchor(self) -> str:
         return f"{self.name}-{self.scale}"
 
+    @property
+    def called(self) -> str:
+        return f"{self.about['title']}, {self.scale}"
+
     def estimate(self, value: Value) -> Estimate | None:
         return estimate(value, self.records)
 
@@ -60,14 +66,35 @@ class Section:
 
     def outcomes(self) -> list[list[str]]:
         """For each claim how each of its expectations came out."""
-        return [[outcome(e, self.records) for e in claim.expects] for claim in self.layout.claims]
+        return [[self.outcome(e, claim) for e in claim.expects] for claim in self.layout.claims]
+
+    def outcome(self, expected: Expectation, claim: Claim) -> str:
+        """Open, too, where what decides it is not what the claim is about."""
+        found = outcome(expected, self.records)
+        if found == "holds" and not claim.check and self.not_by_its_state(expected):
+            return "open"
+        return "open" if found in ("holds", "fails") and self.rests_on_nothing(claim) else found
+
+    def rests_on_nothing(self, claim: Claim) -> bool:
+        return claim.rests_on is not None and outcome(claim.rests_on, self.records) != "holds"
+
+    def rests(self, expected: Expectation) -> str:
+        """How that came out which a claim rests on."""
+        found = outcome(expected, self.records)
+        return CAME_OUT.get(found, found) + ("" if found == "holds" else ", and so is all of it")
+
+    def answers(self) -> list[Answer]:
+        """Those of which all was measured."""
+        given = self.layout.answers
+        return [one for one in given if all(self.estimate(value) for value in one.values)]
 
     def verdicts(self) -> list[str]:
         lacking = set(self.lacking())
         found = []
         for claim, outcomes in zip(self.layout.claims, self.outcomes(), strict=True):
             needed = {arm for e in claim.expects for arm in (e.value.arm, e.value.minus)}
-            said = verdict(outcomes, complete=not needed & lacking)
+            few = (self.seeds_of(claim) or FEWEST_SEEDS) < FEWEST_SEEDS
+            said = verdict(outcomes, complete=not needed & lacking, few=few)
             found.append(OURS.get(said, said) if claim.ours else said)
         return found
 
@@ -75,19 +102,28 @@ class Section:
         """Every claim, its verdict, and how what it expects came out."""
         return list(zip(self.layout.claims, self.verdicts(), self.outcomes(), strict=True))
 
+    def besides(self, expected: Expectation, claim: Claim) -> Value | None:
+        """What stands beside a number that is not what the state does."""
+        return None if claim.check else self.not_by_its_state(expected)
+
     def not_by_its_state(self, expected: Expectation) -> Value | None:
-        """What taking its state away costs an arm that is found better than one without a state, where
-        that is little of the difference."""
+        """What taking its state away costs an arm that is found better than one without a state, or
+        worse, where that is little of the difference."""
         value = expected.value
-        if not value.metric.startswith("loss") or value.minus is None or expected.side != "below":
+        if value.metric in AGAINST_ONE_WITHOUT:
+            metric, its = "state_zeroed", None
+        elif value.metric.startswith("loss") and value.minus is not None:
+            metric = value.metric.replace("loss", "state_zeroed")
+            its = self.estimate(Value(metric, value.minus))
+        else:
             return None
-        metric = value.metric.replace("loss", "state_zeroed")
         away = Value(metric, value.arm, form="{:+.4f}")
         gained, costs = self.estimate(value), self.estimate(away)
-        its = self.estimate(Value(metric, value.minus))
-        if gained is None or gained.high is None or costs is None or its is not None:
+        if gained is None or gained.low is None or gained.high is None or costs is None:
             return None
-        return away if gained.high < 0 and costs.value < NOT_ITS * -gained.value else None
+        decided = gained.high < 0 or gained.low > 0
+        little = abs(costs.value) < NOT_ITS * abs(gained.value)
+        return away if its is None and expected.side == "below" and decided and little else None
 
     def seeds_of(self, claim: Claim) -> int | None:
         """The fewest that something expected was sampled with; none where nothing was."""
@@ -109,6 +145,12 @@ def named_text(text: Mapping[str, Any]) -> str:
     return f"{text['source']} ({split})" if split else str(text["source"])
 
 
+def not_the_state(many: int) -> str:
+    """Of how many differences taking the state away is little."""
+    were = "difference is" if many == 1 else "differences are"
+    return f"{many} {were} mostly something else than what the state does: see there."
+
+
 def tally(outcomes: Sequence[str], verdict: str, seeds: int | None = None) -> str:
     """How many of a claim's expectations came out how, and whether that is of one seed alone."""
     so_far = "so far " if verdict == "incomplete" else ""
@@ -119,12 +161,13 @@ def tally(outcomes: Sequence[str], verdict: str, seeds: int | None = None) -> st
         told = f"{so_far}of {len(outcomes)}: {listed}"
     elif so_far:
         told = so_far + ONE[outcomes[0]]
-    return "; ".join(part for part in (told, "one seed" if seeds == 1 else "") if part)
+    few = "" if seeds is None or seeds >= FEWEST_SEEDS else ("", "one seed", "two seeds")[seeds]
+    return "; ".join(part for part in (told, few) if part)
 
 
 def gather(options: ReportOptions) -> list[Section]:
     sections = []
-    for path in sorted(options.results.glob(f"*/*/{LAYOUT}"), key=_order):
+    for path in options.results.glob(f"*/*/{LAYOUT}"):
         name, scale = path.parent.parent.name, path.parent.name
         if options.experiments and name not in options.experiments:
             continue
@@ -140,9 +183,9 @@ def gather(options: ReportOptions) -> list[Section]:
             f"There are no records{chosen} in {options.results} (the scale smoke is left out unless "
             "it is asked for): make some with holdover run experiments/NAME.py --scale small."
         )
-    return sections
+    return sorted(sections, key=_order)
 
 
-def _order(path: Path) -> tuple[str, int]:
-    scale = path.parent.name
-    return path.parent.parent.name, SCALES.index(scale) if scale in SCALES else len(SCALES)
+def _order(section: Section) -> tuple[int, str, int]:
+    scale = SCALES.index(section.scale) if section.scale in SCALES else len(SCALES)
+    return section.about.get("place", Experiment.place), section.name, scale

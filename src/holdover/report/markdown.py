@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ..experiment.definition import Claim
 from . import samples
 from .cells import as_text
-from .gather import CAME_OUT, Section, tally
+from .gather import AWAY, CAME_OUT, Section, tally
 from .overview import HEADS, INTERVALS, SIZES, VERDICTS, glance, summary
 from .threats import threats
 
@@ -13,7 +13,19 @@ from .threats import threats
 def as_markdown(sections: Sequence[Section]) -> str:
     parts = [part for section in sections for part in _section(section)]
     said = [text for text in (summary(sections), SIZES, INTERVALS, VERDICTS) if text]
-    return "\n\n".join([*_overview(sections), *said, *parts]) + "\n"
+    return "\n\n".join([*_answers(sections), *_overview(sections), *said, *parts]) + "\n"
+
+
+def _answers(sections: Sequence[Section]) -> Iterable[str]:
+    lines = [
+        f"* {answer.text.format(*(as_text(value, section) for value in answer.values))} "
+        f"({section.called})"
+        for section in sections
+        for answer in section.answers()
+    ]
+    if lines:
+        yield "## In short"
+        yield "\n".join(lines)
 
 
 def _overview(sections: Sequence[Section]) -> Iterable[str]:
@@ -48,11 +60,15 @@ def _claim(section: Section, claim: Claim, verdict: str, outcomes: Sequence[str]
     """A claim with what decides it."""
     told = tally(outcomes, verdict, section.seeds_of(claim))
     yield f"* **{verdict}**{f' ({told})' if told else ''}: {claim.text} ({claim.source})"
-    for expected, outcome in zip(claim.expects, outcomes, strict=True):
+    told = [CAME_OUT.get(outcome, outcome) for outcome in outcomes]
+    lines = list(zip(claim.expects, told, strict=True))
+    if claim.rests_on is not None:
+        lines.insert(0, (claim.rests_on, section.rests(claim.rests_on)))
+    for expected, found in lines:
         said = f"{expected.said or expected.value.arm}: {as_text(expected.value, section)}"
-        away = None if claim.check else section.not_by_its_state(expected)
-        but = "" if away is None else f", but taking its state away costs {as_text(away, section)}"
-        yield f"    * {said}, expected {expected.expected}: {CAME_OUT.get(outcome, outcome)}{but}"
+        away = section.besides(expected, claim)
+        but = "" if away is None else f", {AWAY} {as_text(away, section)}"
+        yield f"    * {said}, expected {expected.expected}: {found}{but}"
 
 
 def _line(cells: Sequence[str]) -> str:

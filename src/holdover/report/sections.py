@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from ..experiment.definition import Claim, Expectation, Table
+from ..experiment.definition import Answer, Claim, Expectation, Table
+from ..experiment.estimates import AGAINST, FOR, PARTLY_FOR
 from ..page.wording import duration, escaped, size
 from . import samples
 from .cells import as_html, measured
 from .charts import draw
-from .gather import CAME_OUT, Section, tally
+from .gather import AWAY, CAME_OUT, Section, not_the_state, tally
 from .overview import HEADS, INTERVALS, SIZES, VERDICTS, glance, summary
 from .threats import threats
 
@@ -15,6 +16,9 @@ KINDS = {
     "reproduced": "good",
     "partly reproduced": "open",
     "not reproduced": "bad",
+    FOR: "open",
+    PARTLY_FOR: "open",
+    AGAINST: "open",
     "undecided": "open",
     "incomplete": "open",
     "not measured": "open",
@@ -36,10 +40,26 @@ def head(sections: Sequence[Section]) -> str:
 <h1>{QUESTION}</h1>
 <p class="lead">{runs} runs, {duration(seconds)} of computing. Every number below is looked up in their
 records; point at one to see which.</p>
-<p class="hint">{SIZES} {INTERVALS} {VERDICTS}</p>
+{_answers(sections)}
 {_overview(sections)}
+<details><summary>How to read it: scales, brackets, verdicts</summary>
+<p class="hint">{SIZES}</p><p class="hint">{INTERVALS}</p><p class="hint">{VERDICTS}</p></details>
 {_claims(sections)}
 </header>"""
+
+
+def _answers(sections: Sequence[Section]) -> str:
+    lines = "".join(
+        f"<li>{_answer(answer, section)} "
+        f'<small><a href="#{section.anchor}">{escaped(section.called)}</a></small></li>'
+        for section in sections
+        for answer in section.answers()
+    )
+    return f'<h2>In short</h2><ul class="answers">{lines}</ul>' if lines else ""
+
+
+def _answer(answer: Answer, section: Section) -> str:
+    return escaped(answer.text).format(*(measured(value, section) for value in answer.values))
 
 
 def _overview(sections: Sequence[Section]) -> str:
@@ -63,10 +83,11 @@ def _claims(sections: Sequence[Section]) -> str:
         f'<tr><th scope="row"><span class="said {KINDS[verdict]}">{verdict}</span><br>'
         f"<small>{tally(outcomes, verdict, section.seeds_of(claim))}</small></th>"
         f'<td class="note claim">{escaped(claim.text)}{_decided_by(claim, section)}</td>'
-        f'<td class="note claim"><a href="#{section.anchor}">{escaped(section.about["title"])}, '
-        f"{section.scale}</a></td></tr>"
+        f'<td class="note claim"><a href="#{section.anchor}">{escaped(section.called)}</a></td></tr>'
+        for checks in (False, True)
         for section in sections
         for claim, verdict, outcomes in section.judged()
+        if claim.check == checks
     ]
     if not lines:
         return ""
@@ -79,11 +100,14 @@ def _claims(sections: Sequence[Section]) -> str:
 
 
 def _decided_by(claim: Claim, section: Section) -> str:
-    """The number that decides a claim, where it is one."""
+    """The number that decides a claim, where it is one; and of how many of several what is found is not
+    what the state does."""
     if len(claim.expects) > 1:
-        return ""
+        others = sum(section.besides(e, claim) is not None for e in claim.expects)
+        return f"<br><small>{not_the_state(others)}</small>" if others else ""
     (only,) = claim.expects
-    return f"<br>{measured(only.value, section)} <small>(expected {only.expected})</small>"
+    found = f"<br>{measured(only.value, section)} <small>(expected {only.expected})</small>"
+    return found + _besides(only, claim, section)
 
 
 def body(section: Section) -> str:
@@ -108,24 +132,30 @@ def body(section: Section) -> str:
 def _verdicts(section: Section) -> Iterator[str]:
     for claim, verdict, outcomes in section.judged():
         few = "; one seed" if section.seeds_of(claim) == 1 else ""
+        rests = "" if claim.rests_on is None else _expected(claim.rests_on, claim, section)
         details = "".join(
-            f"<li>{escaped(e.said or e.value.arm)}: {measured(e.value, section)} "
-            f"<small>expected {e.expected}: {CAME_OUT.get(outcome, outcome)}</small>"
-            f"{_but(e, claim, section)}</li>"
+            _expected(e, claim, section, outcome)
             for e, outcome in zip(claim.expects, outcomes, strict=True)
         )
         yield (
             f'<div class="verdict {KINDS[verdict]}"><p><strong>{verdict.capitalize()}.</strong> '
             f"{escaped(claim.text)} <small>({escaped(claim.source)}{few})</small></p>"
-            f"<ul>{details}</ul></div>"
+            f"<ul>{rests}{details}</ul></div>"
         )
 
 
-def _but(expected: Expectation, claim: Claim, section: Section) -> str:
-    away = None if claim.check else section.not_by_its_state(expected)
-    if away is None:
-        return ""
-    return f"<small>, but taking its state away costs</small> {measured(away, section)}"
+def _expected(e: Expectation, claim: Claim, section: Section, outcome: str | None = None) -> str:
+    """A line of a claim; without an outcome what all others rest on."""
+    found = section.rests(e) if outcome is None else CAME_OUT.get(outcome, outcome)
+    return (
+        f"<li>{escaped(e.said or e.value.arm)}: {measured(e.value, section)} "
+        f"<small>expected {e.expected}: {found}</small>{_besides(e, claim, section)}</li>"
+    )
+
+
+def _besides(expected: Expectation, claim: Claim, section: Section) -> str:
+    away = section.besides(expected, claim)
+    return "" if away is None else f"<small>, {AWAY}</small> {measured(away, section)}"
 
 
 def _table(table: Table, section: Section) -> str:

@@ -73,8 +73,9 @@ def _construct(section: Section) -> Iterator[str]:
     expected = [e for claim in section.layout.claims if not claim.check for e in claim.expects]
     if any(section.not_by_its_state(e) for e in expected):
         yield (
-            "Of some that are better than a model without a state, the state is the smaller part of the "
-            "reason: what taking it away costs is said beside them. What else is was not measured."
+            "Of some that are better or worse than a model without a state, the state is the smaller "
+            "part of the reason: what taking it away costs is said beside them. What else is was not "
+            "measured."
         )
 
 
