@@ -6,8 +6,8 @@
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from .wording import escaped
 
@@ -49,6 +49,8 @@ class Point:
     high: float | None = None
     label: str = ""
     told: str = ""
+    source: Mapping[str, str] = field(default_factory=dict)
+    """Where it comes from, as data attributes."""
 
 
 class Chart:
@@ -67,7 +69,13 @@ class Chart:
         self.top = TOP_WITH_LEGEND if keys else TOP
         self.drawn: list[str] = []
 
-    def line(self, kind: str, points: Sequence[tuple[float, float | None]]) -> None:
+    def line(
+        self,
+        kind: str,
+        points: Sequence[tuple[float, float | None]],
+        told: str = "",
+        source: Mapping[str, str] | None = None,
+    ) -> None:
         """A line with gaps where y is not known."""
         steps, pen_up = [], True
         for x, y in points:
@@ -76,7 +84,8 @@ class Chart:
                 continue
             steps.append(f"{'M' if pen_up else 'L'}{self._left(x):.1f} {self._top(y):.1f}")
             pen_up = False
-        self.drawn.append(f'<path class="line {kind}" d="{"".join(steps)}"/>')
+        shape = f'path class="line {kind}" d="{"".join(steps)}"'
+        self.drawn.append(_mark(shape, told, source or {}))
 
     def points(self, kind: str, points: Sequence[Point], shift: float = 0, below=False) -> None:
         """Markers with their intervals; `shift` keeps two series at the same x apart."""
@@ -89,7 +98,7 @@ class Chart:
                     f'<path class="bar {kind}" d="M{x:.1f} {low:.1f}V{high:.1f}'
                     f'M{x - 3:.1f} {low:.1f}h6M{x - 3:.1f} {high:.1f}h6"/>'
                 )
-            self.drawn.append(marker(kind, x, y, point.told))
+            self.drawn.append(marker(kind, x, y, point.told, point.source))
             if point.label:
                 place = y + 14 if below else y - 6
                 self.drawn.append(
@@ -166,11 +175,22 @@ def ticks(low: float, high: float, about: int) -> list[float]:
     return [round(number * step, 12) for number in range(first, last + 1)]
 
 
-def marker(kind: str, x: float, y: float, told: str = "") -> str:
-    title = f"<title>{escaped(told)}</title>" if told else ""
+def marker(
+    kind: str, x: float, y: float, told: str = "", source: Mapping[str, str] | None = None
+) -> str:
+    shape = f'circle class="marker {kind}" cx="{x:.1f}" cy="{y:.1f}" r="4.5"'
     if kind.startswith(SQUARES):
-        return (
-            f'<rect class="marker {kind}" x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8">'
-            f"{title}</rect>"
-        )
-    return f'<circle class="marker {kind}" cx="{x:.1f}" cy="{y:.1f}" r="4.5">{title}</circle>'
+        shape = f'rect class="marker {kind}" x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8"'
+    return _mark(shape, told, source or {})
+
+
+def _mark(shape: str, told: str, source: Mapping[str, str]) -> str:
+    """An element that says what it shows when it is pointed at, and where that comes from."""
+    shape += attributes(source)
+    if not told:
+        return f"<{shape}/>"
+    return f"<{shape}><title>{escaped(told)}</title></{shape.partition(' ')[0]}>"
+
+
+def attributes(source: Mapping[str, str]) -> str:
+    return "".join(f' data-{name}="{escaped(said)}"' for name, said in source.items())

@@ -1,5 +1,5 @@
 // Shows a token's numbers when it is pointed at, tapped, or reached with the arrow keys; and where a
-// number of a table comes from when it is tapped, since a title needs a pointer.
+// number of a table, or what a figure shows, comes from when it is tapped, since a title needs a pointer.
 // Without this script the page only lacks those.
 (() => {
   const book = document.getElementById("book");
@@ -28,8 +28,11 @@
 
   function showSource(number) {
     hide();
-    const [over, ...sources] = number.title.split("; ");
-    tip.replaceChildren(line(number.textContent, "word"), line(over));
+    // What is drawn has its title inside, and begins it with what a number shows.
+    const drawn = number.querySelector("title");
+    const told = drawn ? drawn.textContent : `${number.textContent}; ${number.title}`;
+    const [word, over, ...sources] = told.split("; ");
+    tip.replaceChildren(line(word, "word"), line(over));
     for (const source of sources) tip.append(line(source, "where"));
     reveal(number);
   }
@@ -78,7 +81,7 @@
   });
   document.addEventListener("click", (event) => {
     const token = tokenAt(event);
-    const number = event.target.closest && event.target.closest(".measured, .missing");
+    const number = event.target.closest && event.target.closest(".measured, .missing, svg [data-arm]");
     if (!token && (!number || number === shown)) return hide();
     if (token) show(token);
     else showSource(number);

@@ -1,4 +1,8 @@
-"""Figures of a report: points and curves out of records, as inline SVG."""
+"""Figures of a report: points and curves out of records, as inline SVG.
+
+As a number of a table does, every point and every curve says which records it is of: in data attributes,
+and by name in its title. Lines that join points say nothing of their own.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..experiment.definition import Figure, Series, Value
-from ..page.charts import Axis, Chart, Point, marker
+from ..page.charts import Axis, Chart, Point, attributes, marker
 from ..page.wording import escaped
 from .gather import Section
 
@@ -41,9 +45,12 @@ def draw(figure: Figure, section: Section) -> str:
         height=290,
     )
     for look, series, points in known:
-        chart.line(look, [(point.x, point.y) for point in points])
+        line = [(point.x, point.y) for point in points]
         if series.curve is None:
+            chart.line(look, line)
             chart.points(look, points)
+        else:
+            chart.line(look, line, *_told_of_curve(series, section))
     names = [(swatch(look, series.curve is None), series.name) for look, series, _ in known]
     if figure.frontier:
         chart.line("frontier", [(point.x, point.y) for point in frontier(every)])
@@ -53,8 +60,11 @@ def draw(figure: Figure, section: Section) -> str:
     notes = ["Bars: 95\u00a0% intervals, where there are any."] if bars else []
     notes += _means(figure, section)
     notes += [figure.note] if figure.note else []
+    source = {"section": section.anchor}
+    source |= {"log-x": "yes"} if figure.log_x else {}
+    source |= {"later": "yes"} if figure.later else {}
     return (
-        f"<figure><h3>{escaped(figure.title)}</h3>{chart.svg()}"
+        f"<figure{attributes(source)}><h3>{escaped(figure.title)}</h3>{chart.svg()}"
         f'<ul class="legend">{legend}</ul>'
         f"<figcaption>{escaped(' '.join(notes))}</figcaption></figure>"
     )
@@ -99,45 +109,82 @@ def frontier(points: Sequence[Point]) -> list[Point]:
 
 def points_of(series: Series, section: Section) -> list[Point]:
     if series.curve is not None:
-        arm, name = series.curve
-        base = None if series.above is None else section.records.of(series.above)
-        return _curve(section.records.of(arm), name, base)
+        return _curve(_curves(series, section))
     found = []
     labels = series.labels or [""] * len(series.points)
     for (x, y), label in zip(series.points, labels, strict=True):
-        left = x if not isinstance(x, Value) else getattr(section.estimate(x), "value", None)
+        across = section.estimate(x) if isinstance(x, Value) else None
+        left = across.value if across is not None else x
         there = section.estimate(y)
-        if left is not None and there is not None:
-            told = f"{series.name}: {y.form.format(there.value)} ({there.over})"
-            found.append(Point(float(left), there.value, there.low, there.high, label, told))
+        if isinstance(left, Value) or there is None:
+            continue
+        told, source, runs = y.form.format(there.value), _source(y), there.sources
+        if isinstance(x, Value) and across is not None:
+            told += f" at {short(left)}"
+            source |= _source(x, "x-")
+            runs = dict.fromkeys((*runs, *across.sources))
+        told = f"{series.name}: {told}; {there.over}; {', '.join(runs)}"
+        source["form"] = y.form
+        found.append(Point(float(left), there.value, there.low, there.high, label, told, source))
     return found
 
 
-def _curve(
-    records: Sequence[Mapping[str, Any]],
-    name: str,
-    base: Sequence[Mapping[str, Any]] | None = None,
-) -> list[Point]:
+def _source(value: Value, axis: str = "") -> dict[str, str]:
+    found = {"metric": value.metric, "arm": value.arm}
+    if value.minus is not None:
+        found |= {"minus": value.minus, "minus-metric": value.minus_metric or value.metric}
+    if value.share:
+        found["share"] = "yes"
+    return {axis + name: said for name, said in found.items()}
+
+
+# By seed: its curve, and the names of the runs it is of.
+Curves = dict[int, tuple[list[list[float]], list[str]]]
+
+
+def _curves(series: Series, section: Section) -> Curves:
+    """Above a base: of the seeds that both have."""
+    assert series.curve is not None
+    arm, name = series.curve
+    curves = _by_seed(section.records.of(arm), name)
+    if series.above is None:
+        return curves
+    below = _by_seed(section.records.of(series.above), name)
+    return {
+        seed: (
+            [[x, y - its] for (x, y), (_, its) in zip(curve, below[seed][0], strict=False)],
+            [*runs, *below[seed][1]],
+        )
+        for seed, (curve, runs) in curves.items()
+        if seed in below
+    }
+
+
+def _curve(curves: Curves) -> list[Point]:
     """The mean over seeds, point by point: what was read until a validation differs a little. A run that
-    ended early has no more points than it made, and nor has the mean. Above a base: of the seeds that
-    both have."""
-    curves = _by_seed(records, name)
-    if base is not None:
-        below = _by_seed(base, name)
-        curves = {
-            seed: [[x, y - its] for (x, y), (_, its) in zip(curve, below[seed], strict=False)]
-            for seed, curve in curves.items()
-            if seed in below
-        }
+    ended early has no more points than it made, and nor has the mean."""
     if not curves:
         return []
-    points = min(len(curve) for curve in curves.values())
-    means = np.mean([curve[:points] for curve in curves.values()], axis=0)
+    points = min(len(curve) for curve, _ in curves.values())
+    means = np.mean([curve[:points] for curve, _ in curves.values()], axis=0)
     return [Point(float(x), float(y)) for x, y in means]
 
 
-def _by_seed(records: Sequence[Mapping[str, Any]], name: str) -> dict[int, list[list[float]]]:
-    return {one["seed"]: one["curves"][name] for one in records if name in one["curves"]}
+def _told_of_curve(series: Series, section: Section) -> tuple[str, dict[str, str]]:
+    assert series.curve is not None
+    arm, name = series.curve
+    source = {"curve": name, "arm": arm}
+    source |= {"above": series.above} if series.above is not None else {}
+    found = _curves(series, section)
+    over = "one seed" if len(found) == 1 else f"mean of {len(found)} seeds"
+    runs = ", ".join(run for _, runs in found.values() for run in runs)
+    return f"{series.name}; {over}; {runs}", source
+
+
+def _by_seed(records: Sequence[Mapping[str, Any]], name: str) -> Curves:
+    return {
+        one["seed"]: (one["curves"][name], [one["run"]]) for one in records if name in one["curves"]
+    }
 
 
 def powers(value: float) -> str:
