@@ -7,13 +7,14 @@ import shutil
 import subprocess
 import sys
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from experiments import experiment_file
+from experiments import Forked, experiment_file
 from holdover import cli
-from holdover.experiment import RunOptions, read_records, run_experiment, run_experiments
+from holdover.experiment import RunOptions, read_records, run_experiment, run_experiments, together
 from holdover.experiment.opening import open_experiment
 from holdover.experiment.runner import RAN_OUT
 from holdover.experiment.together import Together
@@ -227,11 +228,11 @@ def test_patterns_name_arms_and_runs(tmp_path, only, names):
     assert set(run(tmp_path, only=only, seeds=(0, 1)).found) == names
 
 
-# Processes take seconds to begin: side by side with one seed alone.
-@pytest.mark.parametrize(("together", "seeds"), [(1, (0, 1, 2)), (2, (0,))])
-def test_tidy_leaves_records_and_what_is_still_needed(together, seeds, tmp_path):
+@pytest.mark.parametrize(("many", "seeds"), [(1, (0, 1, 2)), (2, (0,))])
+def test_tidy_leaves_records_and_what_is_still_needed(many, seeds, tmp_path, monkeypatch):
+    monkeypatch.setattr(together, "subprocess", SimpleNamespace(Popen=Forked))
     folders = tmp_path / "runs" / "nothing" / "smoke"
-    common = {"tidy": True, "together": together, "seeds": seeds}
+    common = {"tidy": True, "together": many, "seeds": seeds}
     # What comes late is not asked for yet: what it comes after stays.
     run(tmp_path, only=("plain", "with state"), **common)
     kept = {path.name.rpartition("-")[0] for path in folders.iterdir() if path.is_dir()}
@@ -241,8 +242,9 @@ def test_tidy_leaves_records_and_what_is_still_needed(together, seeds, tmp_path)
     assert not [path for path in folders.iterdir() if path.is_dir()]
 
 
-def test_what_measures_time_runs_alone(tmp_path):
+def test_what_measures_time_runs_alone(tmp_path, monkeypatch):
     """Runs note when they began and ended; nothing overlaps the one that is to be alone."""
+    monkeypatch.setattr(together, "subprocess", SimpleNamespace(Popen=Forked))
     path = experiment_file(tmp_path)
     text = path.read_text().replace("import json", "import json, time")
     begin = '    times = work.folder / "times"'
