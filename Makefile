@@ -22,7 +22,7 @@ demo: setup ## two pretrained twins read a novel, one with a memory
 	$(BIN)/holdover demo
 
 test: setup ## run the tests
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 slurm-test: setup ## send jobs to a SLURM cluster of one node that is started on this machine
 	$(BIN)/python -m pytest tests/slurm -m slurm
