@@ -140,11 +140,23 @@ def test_bfloat16_and_autocast_train(recompute):
     assert all(p.grad.dtype == torch.float32 for p in mixed.parameters())
 
 
+POOLED: dict = {}
+TOKENS = {"carry": "tokens", "slots": 2}
+
+
 # Dynamo warns of its own ways of tracing: instantiating autograd functions, looking at .grad.
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("options", [{}, {"carry": "tokens", "slots": 2}], ids=["pooled", "tokens"])
-@pytest.mark.parametrize("recompute", ["none", "window"])
-@pytest.mark.parametrize("name", ["gpt2", "llama"])
+# Every two of a model, a way of keeping and a state meet.
+@pytest.mark.parametrize(
+    ("name", "recompute", "options"),
+    [
+        ("gpt2", "none", POOLED),
+        ("gpt2", "window", TOKENS),
+        ("llama", "none", TOKENS),
+        ("llama", "window", POOLED),
+    ],
+    ids=["gpt2-pooled", "gpt2-recomputed-tokens", "llama-tokens", "llama-recomputed-pooled"],
+)
 def test_the_step_compiles_without_graph_breaks(name, recompute, options):
     torch._dynamo.reset()
     ids = tokens(2, 27)
