@@ -2,8 +2,9 @@
 
 import json
 import math
+import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
@@ -12,6 +13,8 @@ from scipy.stats import t
 
 # An interval over seeds is of no fewer.
 FEWEST = 3
+# Nor one over units of text.
+FEWEST_UNITS = 8
 
 # By arm and seed.
 Runs = Mapping[str, Mapping[int, Mapping[str, Any]]]
@@ -45,6 +48,13 @@ def number(runs: Runs, told: Mapping[str, str]) -> Found | None:
         return None
     values = [one.value - (its.value if its else 0.0) for one, its in pairs]
     names = {one.run for pair in pairs for one in pair if one}
+    if "largest" in told:
+        return Found(max(values), None, names, len(values))
+    if "over-units" in told and all(one.counted for pair in pairs for one in pair if one):
+        # Of all seeds together; its interval is drawn, and not computed again.
+        groups = zip(*([one for one in pair if one] for pair in pairs), strict=True)
+        shares = [_share(group) for group in groups]
+        return Found(shares[0] - sum(shares[1:]), None, names, 1)
     mean, seeds = fmean(values), len(values)
     if seeds < FEWEST:
         own = pairs[0][0].bounds if seeds == 1 and not base else None
@@ -62,6 +72,13 @@ class _Measured(NamedTuple):
     value: float
     bounds: tuple[float, float] | None
     run: str
+    counted: tuple[float, float] | None
+    """What it is a share of, above and below the line, where its record has both."""
+
+
+def _share(group: Sequence[_Measured]) -> float:
+    sums, counts = zip(*(one.counted for one in group if one.counted), strict=True)
+    return sum(sums) / sum(counts)
 
 
 def _having(runs: Runs, arm: str, metric: str) -> dict[int, _Measured]:
@@ -72,9 +89,13 @@ def _having(runs: Runs, arm: str, metric: str) -> dict[int, _Measured]:
         if measure is None:
             continue
         measure = measure if isinstance(measure, dict) else {"value": measure}
-        known = measure.get("low") is not None
+        units = re.match(r"[\d,]+", measure.get("over", ""))
+        enough = units is None or int(units[0].replace(",", "")) >= FEWEST_UNITS
+        known = measure.get("low") is not None and enough
+        kept = "sums" in measure
+        counted = (sum(measure["sums"]), sum(measure["counts"])) if kept else None
         bounds = (measure["low"], measure["high"]) if known else None
-        found[seed] = _Measured(float(measure["value"]), bounds, record["run"])
+        found[seed] = _Measured(float(measure["value"]), bounds, record["run"], counted)
     return found
 
 
