@@ -1,5 +1,6 @@
 """An experiment file: Python that defines EXPERIMENT."""
 
+import re
 import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -15,10 +16,18 @@ class _AsItStands(SourceFileLoader):
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
+def _defines(path: Path) -> bool:
+    """Whether a file is an experiment, without running it: what experiments share lies beside them."""
+    try:
+        return re.search(r"^EXPERIMENT\b", path.read_text(encoding="utf-8"), re.M) is not None
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
 def open_experiment(path: Path) -> tuple[str, Experiment]:
     """Its name, which is the file's, and what it defines."""
     if not path.is_file():
-        near = sorted(str(found) for found in path.parent.glob("*.py"))
+        near = [str(found) for found in sorted(path.parent.glob("*.py")) if _defines(found)]
         hint = f"there is {', '.join(near)}" if near else "give the path of a Python file"
         raise FileNotFoundError(f"There is no experiment at {path}: {hint}.")
     if path.suffix != ".py":

@@ -24,7 +24,7 @@ class RunOptions:
     again: bool = False
     """Also what has a record."""
     list: bool = False
-    """Say what would run, and stop."""
+    """Say what would run, and stop. Where records lack the layout that a report needs, it is written."""
     results: Path = Path("results/experiments")
     """Folder of the records: NAME/SCALE/RUN.json."""
     output: Path = Path("runs/experiments")

@@ -11,6 +11,21 @@ from .definition import Run
 from .layout_file import LAYOUT
 
 KIND = "experiment run"
+# What every record has, for a run to be found again and for a report to be made of it.
+NEEDED: Mapping[str, type | tuple[type, ...]] = {
+    "run": str,
+    "arm": str,
+    "seed": int,
+    "fingerprint": str,
+    "measures": dict,
+    "curves": dict,
+    "notes": list,
+    "data": list,
+    "seconds": (int, float),
+    "peak_memory": dict,
+    "provenance": dict,
+}
+PARTS = {"peak_memory": ("bytes", "kind"), "provenance": ("commit", "device")}
 
 
 @dataclass(frozen=True)
@@ -31,18 +46,43 @@ def read_records(folder: Path) -> Records:
     for path in sorted(folder.glob("*.json")):
         if path.name != LAYOUT:
             record = read_json(path)
-            if record.get("record") == KIND:
-                found[record["run"]] = record
+            if wrong := _wrong(record):
+                raise unreadable(path, wrong)
+            found[record["run"]] = record
     return Records(folder, found)
+
+
+def _wrong(record: Mapping[str, Any]) -> str:
+    """Why something is no record of a run."""
+    if record.get("record") != KIND:
+        return f"'record' is not {KIND!r} in it"
+    for name, kind in NEEDED.items():
+        if not isinstance(record.get(name), kind):
+            return f"{name!r} is {'of the wrong kind' if name in record else 'missing'}"
+    for name, parts in PARTS.items():
+        for part in parts:
+            if part not in record[name]:
+                return f"'{name}.{part}' is missing"
+    if not all(isinstance(text, dict) and "source" in text for text in record["data"]):
+        return "'data' names no source"
+    return ""
 
 
 def read_json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
-        raise ValueError(
-            f"{path} cannot be read as a record ({error}): delete it, and run its experiment again."
-        ) from error
+        found = json.loads(path.read_text(encoding="utf-8"))
+    # Of bytes that are no text, too.
+    except (OSError, ValueError) as error:
+        raise unreadable(path, str(error)) from error
+    if not isinstance(found, dict):
+        raise unreadable(path, "it is no JSON object")
+    return found
+
+
+def unreadable(path: Path, why: str) -> ValueError:
+    return ValueError(
+        f"{path} cannot be read as a record ({why}): delete it, and run its experiment again."
+    )
 
 
 def fingerprint(name: str, scale: str, run: Run) -> str:

@@ -114,12 +114,16 @@ def run_experiments(
         if options.list:
             for run in plan.chosen:
                 console.print(f"  {run.name}  {'to run' if run in plan.todo else 'recorded'}")
+            # A report cannot be made of records without it.
+            if plan.before.found and not (plan.folder / LAYOUT).exists():
+                _write_layout(plan, options)
+                console.print(f"  {LAYOUT} was missing beside the records: it is written.")
     if options.list:
         return [plan.before for plan in plans]
     for plan in plans:
         for place, flag in ((plan.folder, "--results"), (options.output, "--output")):
             make_folder(place, flag)
-        write_record(plan.folder / LAYOUT, to_json(plan.name, options.scale, plan.experiment))
+        _write_layout(plan, options)
     keepers = [Keeper(plan, options, console) for plan in plans]
     for keeper in keepers:
         keeper.tidy()
@@ -130,6 +134,10 @@ def run_experiments(
         _one_by_one(keepers, total, console)
     _tell_failures(keepers, total)
     return [read_records(plan.folder) for plan in plans]
+
+
+def _write_layout(plan: Plan, options: RunOptions) -> None:
+    write_record(plan.folder / LAYOUT, to_json(plan.name, options.scale, plan.experiment))
 
 
 def _one_by_one(keepers: Sequence["Keeper"], total: int, console: Console) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ..page import write_document
+from ..results import make_folder
 from ..state import write_atomically
 from .gather import gather
 from .markdown import as_markdown
@@ -16,7 +17,7 @@ def report(options: ReportOptions, console: Console | None = None) -> Path:
     """Write the page and the Markdown beside it; returns the page's path."""
     console = console or Console(highlight=False)
     sections = gather(options)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(options.output.parent)
     parts = [head(sections), *map(body, sections)]
     write_document(options.output, "holdover report", parts)
     beside = options.output.with_suffix(".md")
