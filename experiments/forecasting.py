@@ -17,6 +17,7 @@ import numpy as np
 from forecasting_numbers import HEADS, PUBLISHED, SCRIPTS, WAVES
 from lost_commits import LOST
 
+from holdover.attach import RUN, read_run
 from holdover.experiment import (
     Answer,
     Cell,
@@ -34,6 +35,7 @@ from holdover.experiment import (
     Work,
     bounded,
     in_units,
+    last_checkpoint,
     log_of,
     training_memory,
 )
@@ -185,6 +187,7 @@ def forecast(work: Work) -> dict[str, Any]:
 def measure_memory(work: Work) -> dict[str, Any]:
     """Of a training's beginning; validations are part of it."""
     run = work.train_forecaster(**opened(work))
+    work.read(read_run(last_checkpoint(run) / RUN)["data"] | {"part": "train"})
     measures: dict[str, Any] = {"training_memory": training_memory(run)}
     for informer in work.found.values():
         measures["memory_over_informer"] = measures["training_memory"] / informer["training_memory"]

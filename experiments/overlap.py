@@ -104,6 +104,7 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
 def try_rate(work: Work) -> dict[str, Any]:
     settings = work.settings
     model = train(work, text_of(work), settings["rate"], settings["recurrence"])
+    work.read(read_run(model / RUN)["data"]["training"])
     return {"valid_loss": last_validation(model.parent)}
 
 

@@ -7,7 +7,8 @@ window recurrence, XLNet also with its own memory, and Transformer-XL's and the 
 beside them: the same bytes in the same order, on enwik8 and on books. What they cost is measured apart,
 by runs of all of them one after the other, with nothing beside; what a plain model reaches at the same
 cost, by GPT-2 with as many weights as with a state, and by plain models whose windows overlap as much as
-the FLOPs allow. At the larger scale each model's learning rate is tried first, on enwik8.
+the FLOPs allow. All learn at one rate, which was tried for none; only where a scale lists several for a
+model, as smoke does, are they tried first, on the first text.
 """
 
 from collections.abc import Sequence
@@ -78,7 +79,9 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
 
 def try_rate(work: Work) -> dict[str, Any]:
     rate = work.settings["train"]["learning_rate"]
-    return {"rate": rate, "valid_loss": validations(trained(work, rate))[-1][1]}
+    run = trained(work, rate)
+    work.read(read_run(last_checkpoint(run) / RUN)["data"]["training"])
+    return {"rate": rate, "valid_loss": validations(run)[-1][1]}
 
 
 def chosen_rate(work: Work) -> float:

@@ -77,6 +77,8 @@ def test_the_smallest_scale_runs_and_is_reported(path, tmp_path):
     name, experiment = open_experiment(path)
     records = read_records(results / name / "smoke")
     assert set(records.found) == {run.name for run in experiment.runs("smoke", (0,))}
+    # Each says what it learnt from or was tested on.
+    assert all(record["data"] for record in records.found.values())
     (section,) = gather(ReportOptions(results=results, scales=("smoke",)))
     for value in table_values(section.layout):
         untold = value.metric in UNTOLD.get(name, ())
