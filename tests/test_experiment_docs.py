@@ -4,7 +4,12 @@ import re
 from pathlib import Path
 
 from holdover import cli
+from holdover.bundled import bundled_model
+from holdover.data.encoders import open_encoder
+from holdover.data.options import TextOptions
+from holdover.data.splits import read_text
 from holdover.experiment import read_records
+from holdover.train import TrainOptions
 
 ROOT = Path(__file__).parent.parent
 GUIDE = (ROOT / "docs" / "experiments.md").read_text()
@@ -14,7 +19,7 @@ SMALL = 'model="gpt2", from_scratch=True, tokenizer="bytes", shape={"n_layer": 2
 def test_a_file_of_ones_own(tmp_path):
     (text,) = re.findall(r"```python\n(.*?)```", GUIDE, re.S)
     shorter = text.replace('model="books-plain"', SMALL).replace(
-        "max_steps=50", "max_steps=1, validation_tokens=200"
+        "max_steps=30", "max_steps=1, validation_tokens=200"
     )
     shorter = shorter.replace(
         '(run, data="time-machine")', '(run, data="time-machine", document_tokens=200)'
@@ -39,3 +44,13 @@ def test_every_experiment_is_listed():
         name for name in files if "\nEXPERIMENT" in (ROOT / "experiments" / name).read_text()
     }
     assert defining <= named <= files
+
+
+def test_the_files_steps_are_in_its_text(tmp_path):
+    """A training ends with its epochs too: more steps than they have are not made."""
+    rows, windows, steps = (
+        int(re.search(rf"{name}=(\d+)", GUIDE)[1]) for name in ("rows", "windows", "max_steps")
+    )
+    options = TextOptions(data="time-machine", cache_dir=tmp_path)
+    text = read_text(options, open_encoder(bundled_model("books-plain")), "train", window=300)
+    assert steps <= TrainOptions.epochs * len(text) // (rows * windows * 300)
