@@ -9,6 +9,7 @@ from holdover.data.encoders import open_encoder
 from holdover.data.options import TextOptions
 from holdover.data.splits import read_text
 from holdover.experiment import read_records
+from holdover.experiment.opening import open_experiment
 from holdover.train import TrainOptions
 
 ROOT = Path(__file__).parent.parent
@@ -54,3 +55,29 @@ def test_the_files_steps_are_in_its_text(tmp_path):
     options = TextOptions(data="time-machine", cache_dir=tmp_path)
     text = read_text(options, open_encoder(bundled_model("books-plain")), "train", window=300)
     assert steps <= TrainOptions.epochs * len(text) // (rows * windows * 300)
+
+
+RELATED = (ROOT / "docs" / "related.md").read_text()
+# As in (2023), or (RSA, 2023).
+YEAR = r"\((?:\w+, )?(\d{4})\)"
+
+
+def test_papers_that_claims_rest_on_are_told_of():
+    sources = [
+        claim.source
+        for path in sorted((ROOT / "experiments").glob("*.py"))
+        if "\nEXPERIMENT" in path.read_text()
+        for _, experiment in [open_experiment(path)]
+        for scale in experiment.seeds
+        for claim in experiment.layout(scale).claims
+    ]
+    named = {one for source in sources for one in re.findall(r"(\w+) et al\. (\d{4})", source)}
+    told = set(re.findall(rf"^\*\*(\w+) et al\..*{YEAR}", RELATED, re.M))
+    assert ("Zeng", "2023") in named <= told
+
+
+def test_a_paragraph_tells_of_one_paper():
+    _, *paragraphs = RELATED.split("\n\n")
+    for paragraph in paragraphs:
+        (heading,) = re.findall(r"\*\*(.*?)\*\*", paragraph, re.S)
+        assert paragraph.startswith(f"**{heading}**") and len(re.findall(YEAR, heading)) == 1
