@@ -30,7 +30,8 @@ from holdover.experiment.estimates import Estimate
 from holdover.report import ReportOptions, report
 from holdover.report.cells import shown
 from holdover.report.charts import LOOKS, draw, points_of
-from holdover.report.gather import Section, gather
+from holdover.report.gather import gather
+from holdover.report.section import Section
 
 COUNTS = {"words": 1_500_000, "bytes": 8_000_000}
 

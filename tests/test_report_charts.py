@@ -9,7 +9,7 @@ from experiments import experiment_file
 from holdover.experiment import Figure, Layout, Records, RunOptions, Series, Value, run_experiment
 from holdover.report import ReportOptions, report
 from holdover.report.charts import draw
-from holdover.report.gather import Section
+from holdover.report.section import Section
 
 
 def section(*records):

@@ -3,7 +3,7 @@
 from ..experiment.definition import Cell, Published, Value
 from ..experiment.estimates import Estimate
 from ..page.wording import MINUS, escaped
-from .gather import Section
+from .section import Section
 
 NOTHING = "\u2013"
 # Where there are runs, and none of them has it.

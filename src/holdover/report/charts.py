@@ -14,7 +14,7 @@ import numpy as np
 from ..experiment.definition import Figure, Series, Value
 from ..page.charts import Axis, Chart, Point, attributes, marker
 from ..page.wording import escaped
-from .gather import Section
+from .section import Section
 
 # Looks that the style sheet has.
 LOOKS = 10

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from ..experiment.definition import Claim
 from . import samples
 from .cells import as_text
-from .gather import AWAY, CAME_OUT, Section, tally
 from .overview import HEADS, INTERVALS, SIZES, VERDICTS, glance, summary
+from .section import AWAY, CAME_OUT, Section, tally
 from .threats import threats
 
 

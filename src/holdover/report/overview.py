@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..page.wording import count, duration, scaled
-from .gather import Section, named_text
+from .section import Section, named_text
 
 HEADS = ("experiment", "runs", "scored on", "computed on")
 SIZES = (

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from ..experiment.definition import Samples
 from ..page.wording import escaped
-from .gather import Section
+from .section import Section
 
 
 class Sample(NamedTuple):

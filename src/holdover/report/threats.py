@@ -6,7 +6,7 @@ from statistics import median, median_low
 
 from ..experiment.estimates import FEWEST_SEEDS
 from ..experiment.measures import value_of
-from .gather import Section, named_text
+from .section import Section, named_text
 
 KINDS = ("internal", "external", "construct", "conclusion")
 # Verdicts that decide nothing.

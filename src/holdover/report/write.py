@@ -8,9 +8,9 @@ from ..page import write_document
 from ..results import make_folder
 from ..state import write_atomically
 from .gather import gather
+from .html import body, head
 from .markdown import as_markdown
 from .options import ReportOptions
-from .sections import body, head
 
 
 def report(options: ReportOptions, console: Console | None = None) -> Path:

@@ -1,4 +1,4 @@
-"""The sections of a report's page."""
+"""The sections of a report as a page."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,8 +8,8 @@ from ..page.wording import duration, escaped, size
 from . import samples
 from .cells import as_html, measured
 from .charts import draw
-from .gather import AWAY, CAME_OUT, Section, not_the_state, tally
 from .overview import HEADS, INTERVALS, SIZES, VERDICTS, glance, summary
+from .section import AWAY, CAME_OUT, Section, not_the_state, tally
 from .threats import threats
 
 KINDS = {
