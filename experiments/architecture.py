@@ -139,8 +139,7 @@ def layout(scale: str) -> Layout:
         done=done(scale, whole=False, rate=middle_rate(scale)),
         answers=[
             Answer(
-                "Against a plain model, nats a token, and what taking the state away costs: "
-                f"{'; '.join(f'{arm} {{}}, {{}}' for arm in TOLD)}.",
+                f"{'; '.join(f'{arm} {{}} (taken away {{}})' for arm in TOLD)}.".capitalize(),
                 [value for arm in TOLD for value in (above(arm, PLAIN), taken_away(arm))],
             )
         ],

@@ -103,9 +103,8 @@ def answer(scale: str, text: str) -> Answer:
     chosen, plain = SCALES[scale], named("plain", text)
     most = chosen.overlaps[-1]
     return Answer(
-        f"{SCALES_SAID[scale]} on {text}, windows of {chosen.window} tokens, against a plain one: the "
-        f"published state {{}} nats a token; reading {most} tokens again {{}}; both {{}}. Below zero is "
-        "better.",
+        f"{SCALES_SAID[scale]} on {text}, windows of {chosen.window} tokens: the published state {{}}; "
+        f"reading {most} tokens again {{}}; both {{}}.",
         [
             difference(text, 0),
             Value(f"loss@{most}", plain, plain, "{:+.4f}", "loss@0"),

@@ -209,8 +209,8 @@ def layout(scale: str) -> Layout:
 def answer(text: str) -> Answer:
     told = ("GPT-2, pooled state", "GPT-2, memory tokens", "Transformer-XL")
     return Answer(
-        f"From random weights on the bytes of {text}, nats a byte against GPT-2, and what taking the "
-        f"state away costs: {'; '.join(f'{arm} {{}}, {{}}' for arm in told)}.",
+        f"From random weights on the bytes of {text}, against GPT-2: "
+        f"{'; '.join(f'{arm} {{}} (taken away {{}})' for arm in told)}.",
         [
             value
             for arm in told

@@ -101,8 +101,8 @@ def layout(scale: str) -> Layout:
         done=done(scale, whole=False, rate=middle_rate(scale)) + batches(scale),
         answers=[
             Answer(
-                f"The published state against a plain model: {{}} nats a token in windows of "
-                f"{windows[0]}, {{}} in windows of {windows[-1]}.",
+                f"The published state: {{}} in windows of {windows[0]}, {{}} in windows of "
+                f"{windows[-1]}.",
                 [difference(windows[0]), difference(windows[-1])],
             )
         ],

@@ -191,8 +191,7 @@ def interpreted_what_torch_asks_of_an_operation():
 
 # Dynamo warns of its own ways of tracing.
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def interpreted_compiled_it_is_one_operation(backend):
+def interpreted_compiled_it_is_one_operation():
     torch._dynamo.reset()
     inputs, absent = case(20, 40, unseen=True)
     hidden = hidden_keys(20, 40, None, absent, torch.device("cpu"))

@@ -31,6 +31,7 @@ from holdover.report import ReportOptions, report
 from holdover.report.cells import shown
 from holdover.report.charts import LOOKS, draw, points_of
 from holdover.report.gather import gather
+from holdover.report.overview import BELOW
 from holdover.report.section import Section
 
 COUNTS = {"words": 1_500_000, "bytes": 8_000_000}
@@ -394,7 +395,7 @@ def test_first_of_all_it_answers(results):
     page = page_of(results)
     said, beside = page.read_text(), page.with_suffix(".md").read_text()
     assert beside.startswith(
-        "## In short\n\n* Without a state 3.010 [2.985, 3.035], with \u22120.100"
+        f"## In short\n\n{BELOW}\n\n* Without a state 3.010 [2.985, 3.035], with \u22120.100"
     )
     assert said.index("In short") < said.index("What was measured") < said.index("Claims")
     assert "Of what was never run" not in said + beside

@@ -8,7 +8,7 @@ from ..page.wording import duration, escaped, size
 from . import samples
 from .cells import as_html, measured
 from .charts import draw
-from .overview import HEADS, INTERVALS, SIZES, VERDICTS, glance, summary
+from .overview import BELOW, HEADS, INTERVALS, SIZES, VERDICTS, glance, summary
 from .section import AWAY, CAME_OUT, Section, not_the_state, tally
 from .threats import threats
 
@@ -50,12 +50,14 @@ records; point at one to see which.</p>
 
 def _answers(sections: Sequence[Section]) -> str:
     lines = "".join(
-        f"<li>{_answer(answer, section)} "
-        f'<small><a href="#{section.anchor}">{escaped(section.called)}</a></small></li>'
+        f'<div><dt><a href="#{section.anchor}">{escaped(section.about["title"])}</a> '
+        f"<small>({section.scale})</small></dt><dd>{answers}</dd></div>"
         for section in sections
-        for answer in section.answers()
+        if (answers := "".join(f"<p>{_answer(one, section)}</p>" for one in section.answers()))
     )
-    return f'<h2>In short</h2><ul class="answers">{lines}</ul>' if lines else ""
+    if not lines:
+        return ""
+    return f'<h2>In short</h2><p class="hint">{BELOW}</p><dl class="facts answers">{lines}</dl>'
 
 
 def _answer(answer: Answer, section: Section) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ..experiment.definition import Claim
 from . import samples
 from .cells import as_text
-from .overview import HEADS, INTERVALS, SIZES, VERDICTS, glance, summary
+from .overview import BELOW, HEADS, INTERVALS, SIZES, VERDICTS, glance, summary
 from .section import AWAY, CAME_OUT, Section, tally
 from .threats import threats
 
@@ -25,6 +25,7 @@ def _answers(sections: Sequence[Section]) -> Iterable[str]:
     ]
     if lines:
         yield "## In short"
+        yield BELOW
         yield "\n".join(lines)
 
 
