@@ -318,7 +318,15 @@ def layout(scale: str) -> Layout:
         threats=Threats(
             internal=[
                 "Of each of the two models there is one training. In the new window the plain one is "
-                "given a single token, and soon repeats itself."
+                "given a single token, and soon repeats itself.",
+                *(
+                    [
+                        "The tree these runs were made from differed from its commit in the earlier "
+                        "records that they replaced, and in nothing else."
+                    ]
+                    if scale == "small"
+                    else []
+                ),
             ],
             construct=[
                 "Nearer in topic is not better: compare with what the book itself has.",

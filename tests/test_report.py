@@ -356,6 +356,24 @@ def test_a_loss_that_is_not_the_states_is_told_too(results):
     assert "fails, but taking its state away costs +0.0010" in said and "**not reproduced**" in said
 
 
+def test_what_is_read_otherwise_is_not_asked_whether_it_is_the_states(results):
+    """As at another overlap: the models differ in more than a state."""
+    path = results / "nothing" / "smoke" / "experiment.json"
+    about = json.loads(path.read_text())
+    about["claims"][0]["expects"][0]["value"]["minus_metric"] = "loss@50"
+    path.write_text(json.dumps(about))
+    for record in (results / "nothing" / "smoke").glob("*-seed?.json"):
+        made = json.loads(record.read_text())
+        made["measures"] |= {"loss@50": 3.5, "state_zeroed": 0.0}
+        record.write_text(json.dumps(made))
+    for record in (results / "nothing" / "smoke").glob("plain-*.json"):
+        made = json.loads(record.read_text())
+        del made["measures"]["state_zeroed"]
+        record.write_text(json.dumps(made))
+    said = page_of(results).with_suffix(".md").read_text()
+    assert "**reproduced**" in said and "taking its state away" not in said
+
+
 def test_a_gain_at_equal_flops_is_asked_whether_it_is_the_states(results):
     """It is by itself a difference to a model without one."""
     path = results / "nothing" / "smoke" / "experiment.json"

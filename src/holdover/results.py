@@ -17,6 +17,8 @@ import torch
 from .state import write_atomically
 
 PACKAGES = ("holdover", "torch", "transformers", "tokenizers", "accelerate", "peft", "numpy")
+# Folders of a checkout that hold what was found, and nothing that runs.
+WRITTEN = ("results", "docs")
 
 
 def provenance(device: torch.device | None = None) -> dict[str, Any]:
@@ -129,13 +131,21 @@ def _commit() -> str | None:
     if told:
         return told
     try:
-        here = Path(__file__).parent
-        call = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-        return subprocess.run(
-            call, cwd=here, capture_output=True, text=True, check=True
-        ).stdout.strip()
+        commit = _git("describe", "--always", "--abbrev=12", "--exclude=*")
+        # What is written beside the code decides no outcome: records that runs replace, pages of them.
+        others = [f":(top,exclude){folder}" for folder in WRITTEN]
+        changed = _git("diff", "--name-only", "HEAD", "--", ":(top)", *others)
     except (OSError, subprocess.CalledProcessError):
         return None
+    return f"{commit}-dirty" if changed else commit
+
+
+def _git(*words: str) -> str:
+    call = ["git", *words]
+    done = subprocess.run(
+        call, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
 
 
 def _version(name: str) -> str | None:

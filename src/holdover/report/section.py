@@ -108,6 +108,9 @@ class Section:
         """What taking its state away costs an arm that is found better than one without a state, or
         worse, where that is little of the difference."""
         value = expected.value
+        if value.minus_metric not in (None, value.metric):
+            # They differ in more than a state: in what windows share, say.
+            return None
         if value.metric in AGAINST_ONE_WITHOUT:
             metric, its = "state_zeroed", None
         elif value.metric.startswith("loss") and value.minus is not None:
