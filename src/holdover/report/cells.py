@@ -67,20 +67,23 @@ def measured(value: Value, section: Section) -> str:
         never = runs_lack(value, section)
         told = "no run has it" if never else "no record"
         return f'<span class="missing" title="{told}">{NEVER if never else number}</span>'
-    more = ' data-share="yes"' if value.share else ""
-    if value.over_units:
-        more += ' data-over-units="yes"'
-    if value.largest:
-        more += ' data-largest="yes"'
+    source = {"section": section.anchor, **source_of(value), "form": value.form}
     if value.unit != 1:
-        more += f' data-unit="{value.unit:g}"'
-    if value.minus is not None:
-        more += f' data-minus="{escaped(value.minus)}"'
-        more += f' data-minus-metric="{escaped(value.minus_metric or value.metric)}"'
+        source["unit"] = f"{value.unit:g}"
+    data = " ".join(f'data-{name}="{escaped(said)}"' for name, said in source.items())
     told = f"{found.over}; {', '.join(found.sources)}"
     return (
-        f'<span class="measured" data-section="{escaped(section.anchor)}" '
-        f'data-metric="{escaped(value.metric)}" data-arm="{escaped(value.arm)}"{more} '
-        f'data-form="{escaped(value.form)}" title="{escaped(told)}"><b>{number}</b>'
+        f'<span class="measured" {data} title="{escaped(told)}"><b>{number}</b>'
         f"{f' <small>{bounds}</small>' if bounds else ''}</span>"
     )
+
+
+def source_of(value: Value) -> dict[str, str]:
+    """What a page tells of where a number comes from, so that it can be computed again."""
+    found = {"metric": value.metric, "arm": value.arm}
+    if value.minus is not None:
+        found |= {"minus": value.minus, "minus-metric": value.minus_metric or value.metric}
+    for name in ("share", "over_units", "largest"):
+        if getattr(value, name):
+            found[name.replace("_", "-")] = "yes"
+    return found

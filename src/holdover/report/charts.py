@@ -14,6 +14,7 @@ import numpy as np
 from ..experiment.definition import Figure, Series, Value
 from ..page.charts import Axis, Chart, Point, attributes, marker
 from ..page.wording import escaped
+from .cells import source_of
 from .section import Section
 
 # Looks that the style sheet has.
@@ -118,24 +119,15 @@ def points_of(series: Series, section: Section) -> list[Point]:
         there = section.estimate(y)
         if isinstance(left, Value) or there is None:
             continue
-        told, source, runs = y.form.format(there.value), _source(y), there.sources
+        told, source, runs = y.form.format(there.value), source_of(y), there.sources
         if isinstance(x, Value) and across is not None:
             told += f" at {short(left)}"
-            source |= _source(x, "x-")
+            source |= {f"x-{name}": said for name, said in source_of(x).items()}
             runs = dict.fromkeys((*runs, *across.sources))
         told = f"{series.name}: {told}; {there.over}; {', '.join(runs)}"
         source["form"] = y.form
         found.append(Point(float(left), there.value, there.low, there.high, label, told, source))
     return found
-
-
-def _source(value: Value, axis: str = "") -> dict[str, str]:
-    found = {"metric": value.metric, "arm": value.arm}
-    if value.minus is not None:
-        found |= {"minus": value.minus, "minus-metric": value.minus_metric or value.metric}
-    if value.share:
-        found["share"] = "yes"
-    return {axis + name: said for name, said in found.items()}
 
 
 # By seed: its curve, and the names of the runs it is of.

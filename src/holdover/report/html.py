@@ -65,7 +65,6 @@ def _answer(answer: Answer, section: Section) -> str:
 
 
 def _overview(sections: Sequence[Section]) -> str:
-    top = "".join(f'<th scope="col">{name}</th>' for name in HEADS)
     lines = "".join(
         f'<tr><th scope="row"><a href="#{section.anchor}">{escaped(section.about["title"])}</a> '
         f"<small>({section.scale})</small></th>"
@@ -73,15 +72,11 @@ def _overview(sections: Sequence[Section]) -> str:
         + "</tr>"
         for section in sections
     )
-    return (
-        '<h2>What was measured</h2><div class="scroll" tabindex="0" role="region" '
-        'aria-label="What was measured"><table class="words"><thead><tr>'
-        f"{top}</tr></thead><tbody>{lines}</tbody></table></div>"
-    )
+    return f"<h2>What was measured</h2>{_rows('What was measured', HEADS, lines, words=True)}"
 
 
 def _claims(sections: Sequence[Section]) -> str:
-    lines = [
+    lines = "".join(
         f'<tr><th scope="row"><span class="said {KINDS[verdict]}">{verdict}</span><br>'
         f"<small>{tally(outcomes, verdict, section.seeds_of(claim))}</small></th>"
         f'<td class="note claim">{escaped(claim.text)}{_decided_by(claim, section)}</td>'
@@ -90,15 +85,11 @@ def _claims(sections: Sequence[Section]) -> str:
         for section in sections
         for claim, verdict, outcomes in section.judged()
         if claim.check == checks
-    ]
+    )
     if not lines:
         return ""
-    return (
-        f"<h2>Claims</h2><p>{escaped(summary(sections))}</p>"
-        '<div class="scroll" tabindex="0" role="region" aria-label="Claims">'
-        '<table class="words"><thead><tr><th scope="col">verdict</th><th scope="col">claim</th>'
-        f'<th scope="col">experiment</th></tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
-    )
+    table = _rows("Claims", ("verdict", "claim", "experiment"), lines, words=True)
+    return f"<h2>Claims</h2><p>{escaped(summary(sections))}</p>{table}"
 
 
 def _decided_by(claim: Claim, section: Section) -> str:
@@ -161,7 +152,6 @@ def _besides(expected: Expectation, claim: Claim, section: Section) -> str:
 
 
 def _table(table: Table, section: Section) -> str:
-    top = "".join(f'<th scope="col">{escaped(name)}</th>' for name in table.columns)
     lines = ""
     for row in table.rows:
         first, *rest = row
@@ -169,10 +159,16 @@ def _table(table: Table, section: Section) -> str:
         cells = "".join(as_html(cell, section) for cell in rest)
         lines += f'<tr><th scope="row">{label}</th>{cells}</tr>'
     note = f'<p class="hint">{escaped(table.note)}</p>' if table.note else ""
+    return f"<h3>{escaped(table.title)}</h3>{_rows(table.title, table.columns, lines)}{note}"
+
+
+def _rows(label: str, heads: Sequence[str], lines: str, *, words: bool = False) -> str:
+    """A table that goes on to the side where there is no room; of words, a list on a phone."""
+    top = "".join(f'<th scope="col">{escaped(name)}</th>' for name in heads)
+    kind = ' class="words"' if words else ""
     return (
-        f"<h3>{escaped(table.title)}</h3>"
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escaped(table.title)}">'
-        f"<table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>{note}"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escaped(label)}">'
+        f"<table{kind}><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>"
     )
 
 
@@ -191,12 +187,7 @@ def _cost(section: Section) -> str:
             f'<td class="note">{escaped(kinds)}</td><td class="note">{escaped(devices)}</td></tr>'
         )
     heads = ("arm", "runs", "time", "peak memory", "of", "device")
-    top = "".join(f'<th scope="col">{name}</th>' for name in heads)
-    return (
-        "<details><summary>What it cost</summary>"
-        '<div class="scroll" tabindex="0" role="region" aria-label="Costs">'
-        f"<table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div></details>"
-    )
+    return f"<details><summary>What it cost</summary>{_rows('Costs', heads, lines)}</details>"
 
 
 def _threats(section: Section) -> str:
@@ -224,9 +215,5 @@ def _provenance(section: Section) -> str:
             f'<td class="note"><code>{escaped(made["command"])}</code></td></tr>'
         )
     heads = ("run", "commit", "date", "texts", "versions", "command")
-    top = "".join(f'<th scope="col">{name}</th>' for name in heads)
-    return (
-        "<details><summary>Where every number comes from</summary>"
-        '<div class="scroll" tabindex="0" role="region" aria-label="Records">'
-        f"<table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div></details>"
-    )
+    table = _rows("Records", heads, lines)
+    return f"<details><summary>Where every number comes from</summary>{table}</details>"
