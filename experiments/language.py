@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdover.attach import RUN, read_run
-from holdover.experiment import Work, last_checkpoint, of_evaluation
+from holdover.experiment import Work, last_checkpoint, log_of, of_evaluation
 from holdover.page.wording import scaled
 
 
@@ -238,6 +238,12 @@ def train(work: Work, text: Text, rate: float, recurrence: dict[str, Any]) -> An
         **settings["train"],
     )
     return last_checkpoint(folder)
+
+
+def last_validation(run: Path) -> float:
+    """Of the weights that are scored."""
+    *_, last = [line["valid_loss"] for line in log_of(run) if "valid_loss" in line]
+    return last
 
 
 def read(work: Work, model: Any, text: Text, name: str = "eval", **settings: Any) -> dict[str, Any]:

@@ -12,7 +12,6 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from language import (
     STOCK,
     common,
     has_stock,
+    last_validation,
     read,
     read_stock,
     scored,
@@ -39,7 +39,6 @@ from holdover.experiment import (
     Experiment,
     Run,
     Work,
-    log_of,
     of_evaluation,
     ratio,
 )
@@ -106,12 +105,6 @@ def try_rate(work: Work) -> dict[str, Any]:
     model = train(work, text_of(work), settings["rate"], settings["recurrence"])
     work.read(read_run(model / RUN)["data"]["training"])
     return {"valid_loss": last_validation(model.parent)}
-
-
-def last_validation(run: Path) -> float:
-    """Of the weights that are scored."""
-    *_, last = [line["valid_loss"] for line in log_of(run) if "valid_loss" in line]
-    return last
 
 
 def measure(work: Work) -> dict[str, Any]:

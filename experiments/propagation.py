@@ -1,6 +1,7 @@
 """Section 5.3 of the method: is a topic carried into the next window, and what is lost at its end?
 
     holdover run experiments/propagation.py --scale small
+    holdover run experiments/propagation.py --scale paper     trains GPT-2 first, plain and as published
 
 A context of one window is read; the next window begins with the one token that follows it, and 30 more
 are written greedily: by the recurrent model with the state of the context, by the plain one without, and
@@ -12,12 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import language
 import numpy as np
 import torch
 from continuity import RATES, rates
 from topics import Topics, divergence
 
-from holdover.attach import model_folder, open_model
+from holdover.attach import RUN, model_folder, open_model, read_run
 from holdover.data.encoders import encoder_of
 from holdover.data.options import TextOptions
 from holdover.data.splits import read_text
@@ -34,6 +36,7 @@ from holdover.experiment import (
     Threats,
     Value,
     Work,
+    last_checkpoint,
     ratio,
 )
 from holdover.settings import build
@@ -59,6 +62,12 @@ class Scale:
 SCALES = {
     "smoke": Scale("books-plain", "books-recurrent", "time-machine", 300, 4, 40, 4),
     "small": Scale("books-plain", "books-recurrent", "pg19", 300, 2000, 20_000, 100),
+    "paper": Scale("trained plain", "trained recurrent", "pg19", 300, 2000, 20_000, 100),
+}
+# Scales whose models are trained here first, by their names, with what they carry; those of others come
+# with the package, and the one with a state has memory tokens.
+TRAINED: dict[str, dict[str, dict[str, Any]]] = {
+    "paper": {"trained plain": {"carry": "none"}, "trained recurrent": {"carry": "pooled"}}
 }
 # Of a piece of the training text.
 PIECE = 1000
@@ -68,18 +77,47 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
     settings = {"scale": scale, **vars(SCALES[scale])}
     found = []
     for seed in seeds:
-        plain = Run(PLAIN, measure, {**settings, "arm": PLAIN}, seed)
-        found.append(plain)
+        trained = [
+            Run(name, learn, to_learn(scale, carried), seed)
+            for name, carried in TRAINED.get(scale, {}).items()
+        ]
+        models = tuple(run.name for run in trained)
+        plain = Run(PLAIN, measure, {**settings, "arm": PLAIN}, seed, models)
+        found += [*trained, plain]
         for arm in (BOOK, STATE, OTHER):
-            found.append(Run(arm, measure, {**settings, "arm": arm}, seed, (plain.name,)))
+            after = (plain.name, *models)
+            found.append(Run(arm, measure, {**settings, "arm": arm}, seed, after))
     return found
+
+
+def to_learn(scale: str, carried: dict[str, Any]) -> dict[str, Any]:
+    window = SCALES[scale].window
+    return {
+        **language.common(scale, window),
+        "text": next(iter(language.SCALES[scale].texts)),
+        "rate": language.middle_rate(scale),
+        "recurrence": {"window": window, **carried},
+    }
+
+
+def learn(work: Work) -> dict[str, Any]:
+    settings, text = work.settings, language.text_of(work)
+    model = language.train(work, text, settings["rate"], settings["recurrence"])
+    work.read(read_run(model / RUN)["data"]["training"])
+    return {"valid_loss": language.last_validation(model.parent)}
+
+
+def model_of(work: Work, name: str) -> str:
+    """The end of its training, where it was trained here."""
+    folder = work.others.get(Run(name, learn, {}, work.seed).name)
+    return model_folder(name) if folder is None else str(last_checkpoint(folder / "train"))
 
 
 def measure(work: Work) -> dict[str, Any]:
     chosen = SCALES[work.settings["scale"]]
     arm = work.settings["arm"]
-    name = chosen.plain if arm in (PLAIN, BOOK) else chosen.recurrent
-    encoder = encoder_of(model_folder(name))
+    model = model_of(work, chosen.plain if arm in (PLAIN, BOOK) else chosen.recurrent)
+    encoder = encoder_of(model)
     read = {"data": chosen.text, **{k: v for k, v in work.common.items() if k != "device"}}
     options = build(TextOptions, read)
     test = read_text(options, encoder, "valid", window=chosen.window, console=work.console)
@@ -92,7 +130,7 @@ def measure(work: Work) -> dict[str, Any]:
         )
     )
     contexts = [text_of(encoder, row) for row in ids[:, : chosen.window].tolist()]
-    written = write(work, name, ids, chosen, arm)
+    written = write(work, model, ids, chosen, arm)
     texts = [text_of(encoder, row) for row in written.tolist()]
     topics = Topics(pieces(train, encoder, chosen, work.seed), work.seed)
     apart = divergence(topics.of(contexts), topics.of(texts))
@@ -106,7 +144,7 @@ def measure(work: Work) -> dict[str, Any]:
             found[rate] = over_books(parts["sums"], parts["counts"])
         found[told_in(rate)] = sum(parts["counts"])
     if arm != PLAIN:
-        (folder,) = work.others.values()
+        folder = work.others[Run(PLAIN, measure, {}, work.seed).name]
         plain = np.array(json.loads((folder / FILE).read_text())["divergence"])
         found |= sign_test(apart, plain, np.array(books))
     # With the one token of the next window that is given: a word may end in it.
@@ -201,10 +239,10 @@ def chance_of(nearer: int, farther: int) -> float:
 
 
 def layout(scale: str) -> Layout:
+    ours = scale not in TRAINED
+    state, its = ("memory tokens", ", of its pooled state") if ours else ("a carried state", "")
     return Layout(
-        done="The package's two models of 6 million weights, one plain and one with 16 memory tokens "
-        f"(not the pooled state of the paper), go on for {WRITTEN} tokens after each of "
-        f"{SCALES[scale].contexts:,} windows of {SCALES[scale].window}.",
+        done=done(scale),
         answers=[
             Answer(
                 "With the memory of the window before, a name in the next window's continuation is one "
@@ -218,8 +256,8 @@ def layout(scale: str) -> Layout:
         ],
         claims=[
             Claim(
-                "Continuations with memory tokens are nearer in topic to their context.",
-                "section 5.3.1, of its pooled state: 0.5331 against 0.5951",
+                f"Continuations with {state} are nearer in topic to their context.",
+                f"section 5.3.1{its}: 0.5331 against 0.5951",
                 [
                     Expectation(topic_distance(STATE, PLAIN), "below", said="divergence"),
                     Expectation(
@@ -228,24 +266,24 @@ def layout(scale: str) -> Layout:
                         said="with its own state, not another's",
                     ),
                 ],
-                ours=True,
+                ours=ours,
             ),
             Claim(
-                "With memory tokens they are nearer than without for at least 60 % of contexts.",
-                "section 5.3.1, of its pooled state",
+                f"With {state} they are nearer than without for at least 60 % of contexts.",
+                f"section 5.3.1{its}",
                 [Expectation(share_of("nearer_than_plain", STATE), "above", 0.6, said="share")],
-                ours=True,
+                ours=ours,
             ),
             Claim(
-                "With memory tokens pronouns reflect the characters of the window before.",
-                "section 5.3, of its pooled state",
+                f"With {state} pronouns reflect the characters of the window before.",
+                f"section 5.3{its}",
                 [
                     Expectation(
                         share_of("pronoun_fits", STATE, other), "above", said=f"above {other}"
                     )
                     for other in (PLAIN, OTHER)
                 ],
-                ours=True,
+                ours=ours,
             ),
         ],
         tables=[
@@ -267,8 +305,9 @@ def layout(scale: str) -> Layout:
                     for arm in ARMS
                 ],
                 "Jensen-Shannon divergence of the topics of a context and of its continuation; whether "
-                "the paper's is this or its square root, in bits or nats, it does not say. The paper's "
-                "model carries a pooled state, ours memory tokens.",
+                "the paper's is this or its square root, in bits or nats, it does not say."
+                + " The paper's model carries a pooled state, ours memory tokens."
+                * ours,
             ),
             Table(
                 "Signs: whether nearer than plain is more than chance",
@@ -340,6 +379,18 @@ def layout(scale: str) -> Layout:
     )
 
 
+def done(scale: str) -> str:
+    chosen = SCALES[scale]
+    written = f"{WRITTEN} tokens after each of {chosen.contexts:,} windows of {chosen.window}"
+    if scale not in TRAINED:
+        return (
+            "The package's two models of 6 million weights, one plain and one with 16 memory tokens "
+            f"(not the pooled state of the paper), go on for {written}."
+        )
+    trained = language.done(scale, whole=False, rate=language.middle_rate(scale))
+    return f"{trained} Plain and with the published state, they go on for {written}."
+
+
 def topic_distance(arm: str, minus: str | None = None) -> Value:
     form = "{:.4f}" if minus is None else "{:+.4f}"
     return Value("divergence", arm, minus, form, over_units=True)
@@ -357,6 +408,6 @@ EXPERIMENT = Experiment(
     source="Yoshida, Ettinger, Gimpel: Adding Recurrence to Pretrained Transformers, section 5.3",
     runs=runs,
     layout=layout,
-    seeds={"smoke": (0,), "small": (0, 1, 2)},
+    seeds={"smoke": (0,), "small": (0, 1, 2), "paper": (0,)},
     place=5,
 )

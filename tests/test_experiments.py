@@ -12,7 +12,7 @@ import pytest
 from holdover import RecurrenceConfig, cli
 from holdover.attach import random_model
 from holdover.data.synthetic import Majority
-from holdover.experiment import Layout, Value, outcome, read_records
+from holdover.experiment import Layout, RunOptions, Value, outcome, read_records, run_experiment
 from holdover.experiment.layout_file import from_json, to_json
 from holdover.experiment.opening import open_experiment
 from holdover.experiment.records import check_names, fingerprint
@@ -261,3 +261,38 @@ def test_signs_are_of_contexts_and_of_books():
     assert found["sign_test_p_books"] == 1.0
     assert propagation.chance_of(10, 0) == pytest.approx(2 / 2**10)
     assert propagation.sign_test(plain, plain, np.array([0, 0, 1, 1, 2])) == {}
+
+
+def test_models_of_the_papers_scale_are_trained_before_they_go_on(tmp_path):
+    """Its path, with the smallest models and texts."""
+    path = tmp_path / "trained_first.py"
+    path.write_text(f"""
+import sys
+from dataclasses import replace
+
+sys.path.insert(0, {str(FOLDER)!r})
+import propagation
+
+propagation.TRAINED["smoke"] = propagation.TRAINED["paper"]
+propagation.SCALES["smoke"] = replace(
+    propagation.SCALES["paper"], text="time-machine", window=24, contexts=4, pieces=8, rows=4
+)
+EXPERIMENT = propagation.EXPERIMENT
+""")
+    given = {"device": "cpu", "cache_dir": tmp_path / "cache", "tidy": True}
+    options = RunOptions(results=tmp_path / "results", output=tmp_path / "runs", **given)
+    found = run_experiment(path, options).found
+    assert len(found) == 6
+    losses = [
+        found[f"trained-{kind}-seed0"]["measures"]["valid_loss"] for kind in ("plain", "recurrent")
+    ]
+    assert all(0 < loss < 10 for loss in losses)
+    for arm in ("recurrent", "another-state", "the-book-itself"):
+        assert 0 <= found[f"{arm}-seed0"]["measures"]["divergence"]["value"] <= 1
+    # The published state, and no verdict but one to reproduce.
+    settings = found["trained-recurrent-seed0"]["settings"]
+    assert settings["recurrence"]["carry"] == "pooled"
+    _, propagation = opened("propagation")
+    assert not any(claim.ours for claim in propagation.layout("paper").claims)
+    assert all(claim.ours for claim in propagation.layout("small").claims)
+    assert not any((tmp_path / "runs" / "trained_first" / "smoke").glob("*/train"))
