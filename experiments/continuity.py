@@ -78,10 +78,9 @@ RATES = {
 
 
 def rates(
-    contexts: Sequence[str], continuations: Sequence[str], groups: Sequence[int]
+    contexts: Sequence[str], continuations: Sequence[str], groups: Sequence[int], count: int
 ) -> dict[str, dict[str, list[float]]]:
-    """For each rate, by group (a book), how often it was so, and how often it could be told."""
-    count = max(groups) + 1
+    """For each rate, by group (one of so many books), how often it was so, and could be told."""
     found = {}
     for name, tell in RATES.items():
         sums, counts = [0.0] * count, [0.0] * count

@@ -73,8 +73,8 @@ def layout(scale: str) -> Layout:
                 "Plain and recurrent models make as many steps of as many windows, at the learning rate "
                 "that was best for each kind on the same list (one seed, the last validation), tried on "
                 "one text and used on all, as the authors did: on another text it need not be the best. "
-                f"On books it may do harm (see {STOCK}); what the state is made of is asked at "
-                f"{middle_rate(scale):g}, where losses on books are lower: compare the tables.",
+                f"What the state is made of is asked at {middle_rate(scale):g}"
+                + (", where losses on books are lower." if scale in ("small", "real") else "."),
                 "A recurrent model is trained at its own overlap, so that in as many steps it learns "
                 "from fewer new tokens; the plain one is trained without, and read at all overlaps. "
                 + (

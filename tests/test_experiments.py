@@ -248,19 +248,19 @@ def test_a_vote_that_counts_as_counted_is_of_more_than_the_last_three_windows():
 
 def test_signs_are_of_contexts_and_of_books():
     """Five contexts of three books: the first book's are nearer, of the second's one is, the third's is
-    as near."""
+    as near; a fourth book was not drawn."""
     _, propagation = opened("propagation")
     ours = np.array([0.1, 0.2, 0.3, 0.9, 0.5])
     plain = np.array([0.2, 0.3, 0.4, 0.8, 0.5])
-    found = propagation.sign_test(ours, plain, np.array([0, 0, 1, 1, 2]))
+    found = propagation.sign_test(ours, plain, np.array([0, 0, 1, 1, 2]), 4)
     nearer = found["nearer_than_plain"]
-    assert nearer["value"] == 0.75 and nearer["over"] == "3 books, 4 contexts"
-    assert nearer["sums"] == [2, 1, 0] and nearer["counts"] == [2, 2, 0]
+    assert nearer["value"] == 0.75 and nearer["over"] == "4 books, 4 contexts"
+    assert nearer["sums"] == [2, 1, 0, 0] and nearer["counts"] == [2, 2, 0, 0]
     # Three of four signs, and one of one book: no book is counted in which as many lie on either side.
     assert found["sign_test_p"] == pytest.approx(10 / 16)
     assert found["sign_test_p_books"] == 1.0
     assert propagation.chance_of(10, 0) == pytest.approx(2 / 2**10)
-    assert propagation.sign_test(plain, plain, np.array([0, 0, 1, 1, 2])) == {}
+    assert propagation.sign_test(plain, plain, np.array([0, 0, 1, 1, 2]), 4) == {}
 
 
 def test_models_of_the_papers_scale_are_trained_before_they_go_on(tmp_path):

@@ -27,6 +27,7 @@ from holdover.experiment import (
     run_experiment,
 )
 from holdover.experiment.estimates import Estimate
+from holdover.page.wording import MINUS
 from holdover.report import ReportOptions, report
 from holdover.report.cells import shown
 from holdover.report.charts import LOOKS, draw, points_of
@@ -309,7 +310,7 @@ def test_one_seed_is_said_beside_a_verdict_and_marked_behind_an_interval(results
     said, beside = page.read_text(), page.with_suffix(".md").read_text()
     assert "one seed" in said and "**points for it** (one seed): The state helps." in beside
     assert re.search(r"\| plain \| 3\.000 \[2\.\d+, 3\.\d+\]\u2020 \|", beside)
-    assert "fewer (\u2020)" in beside
+    assert "draw from the same texts (\u2020)" in beside
     # It is no verdict: another seed may say something else.
     assert "Points for it." in said and "reproduced 1" not in beside
 
@@ -326,7 +327,9 @@ def test_a_seed_that_lies_far_from_the_others_is_named(results):
 
 
 @pytest.mark.parametrize(
-    ("costs", "its_base", "told"), [(0.01, None, True), (0.09, None, False), (0.01, 0.0, False)]
+    ("costs", "its_base", "told"),
+    # The last one is better with its state taken away.
+    [(0.01, None, True), (0.09, None, False), (0.01, 0.0, False), (-0.09, None, True)],
 )
 def test_a_gain_that_is_not_the_states_is_told(results, costs, its_base, told):
     """The state's arm is better by 0.1; its base has none, or one that it is compared with."""
@@ -340,9 +343,11 @@ def test_a_gain_that_is_not_the_states_is_told(results, costs, its_base, told):
     page = page_of(results)
     for said in (page.read_text(), page.with_suffix(".md").read_text()):
         assert ("the smaller part of the reason" in said) == told
-        assert ("but taking its state away costs" in said) == told
+        assert ("and taking its state away costs" in said) == told
     # And then it does not count.
-    assert ("open, but taking its state away costs +0.0100" in said) == told
+    assert (
+        f"open, and taking its state away costs {costs:+.4f}".replace("-", MINUS) in said
+    ) == told
     assert ("**undecided**" in said) == told and ("**reproduced**" in said) != told
 
 
@@ -353,7 +358,13 @@ def test_a_loss_that_is_not_the_states_is_told_too(results):
         made["measures"]["loss"], made["measures"]["state_zeroed"] = 3.1, 0.001
         path.write_text(json.dumps(made))
     said = page_of(results).with_suffix(".md").read_text()
-    assert "fails, but taking its state away costs +0.0010" in said and "**not reproduced**" in said
+    assert "fails, and taking its state away costs +0.0010" in said and "**not reproduced**" in said
+    # Where it is the state's doing, nothing else is.
+    for path in (results / "nothing" / "smoke").glob("with-state-*.json"):
+        made = json.loads(path.read_text())
+        made["measures"]["state_zeroed"] = -0.09
+        path.write_text(json.dumps(made))
+    assert "taking its state away" not in page_of(results).with_suffix(".md").read_text()
 
 
 def test_what_is_read_otherwise_is_not_asked_whether_it_is_the_states(results):
@@ -381,7 +392,7 @@ def test_a_gain_at_equal_flops_is_asked_whether_it_is_the_states(results):
     value = about["claims"][0]["expects"][0]["value"]
     value["metric"], value["minus"] = "above_at_equal_flops", None
     path.write_text(json.dumps(about))
-    for costs, said in ((0.01, "open, but taking its state away costs +0.0100"), (0.2, "holds")):
+    for costs, said in ((0.01, "open, and taking its state away costs +0.0100"), (0.2, "holds")):
         for record in (results / "nothing" / "smoke").glob("with-state-*.json"):
             made = json.loads(record.read_text())
             made["measures"] |= {"above_at_equal_flops": -0.1, "state_zeroed": costs}
@@ -406,6 +417,26 @@ def test_what_a_claim_rests_on_has_to_hold_itself(results, used, outcome):
     assert ("**reproduced**" in beside) == (outcome == "holds")
     assert "it is used: " in said and "it is used: " in beside
     assert ("and so is all of it" in beside) == (outcome == "open")
+
+
+def test_a_claim_is_incomplete_until_what_it_rests_on_is_there(results):
+    path = results / "nothing" / "smoke" / "experiment.json"
+    about = json.loads(path.read_text())
+    value = {"metric": "loss", "arm": "later", "form": "{:.2f}"}
+    about["claims"][0]["rests_on"] = {"value": value, "side": "above", "said": "it is there"}
+    about["planned"]["later"] = 1
+    path.write_text(json.dumps(about))
+    assert "**incomplete**" in page_of(results).with_suffix(".md").read_text()
+
+
+def test_draws_from_one_training_are_no_verdict(results):
+    """However many there are."""
+    path = results / "nothing" / "smoke" / "experiment.json"
+    about = json.loads(path.read_text())
+    about["claims"][0]["expects"][0]["value"]["over_units"] = True
+    path.write_text(json.dumps(about))
+    said = page_of(results).with_suffix(".md").read_text()
+    assert "**points for it** (one training): The state helps." in said
 
 
 def test_first_of_all_it_answers(results):

@@ -62,6 +62,9 @@ def test_a_file_that_is_no_record_is_named(content, records, capsys):
             "provenance",
             "provenance.device",
             "provenance.commit",
+            "provenance.date",
+            "provenance.versions",
+            "provenance.command",
         ),
     ],
 )

@@ -132,7 +132,7 @@ def _commit() -> str | None:
         return told
     try:
         commit = _git("describe", "--always", "--abbrev=12", "--exclude=*")
-        # What is written beside the code decides no outcome: records that runs replace, pages of them.
+        # Not what is written beside the code: records that runs replace, pages that are made of them.
         others = [f":(top,exclude){folder}" for folder in WRITTEN]
         changed = _git("diff", "--name-only", "HEAD", "--", ":(top)", *others)
     except (OSError, subprocess.CalledProcessError):

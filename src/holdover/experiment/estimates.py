@@ -73,7 +73,7 @@ def _of_arm(value: Value, records: Sequence[Mapping[str, Any]]) -> Estimate:
     if value.largest:
         told = f"the largest of {len(measures)}{SEEDS}"
         return Estimate(max(map(value_of, measures)), None, None, told, names, len(measures))
-    if value.over_units and all(map(_kept_by_unit, measures)):
+    if value.over_units and _of_the_same_units(measures):
         return _cut(_over_pooled_units(measures, [], names), map(value_of, measures), value)
     if len(measures) >= FEWEST_SEEDS:
         values = [value_of(measure) for measure in measures]
@@ -94,7 +94,7 @@ def _of_pairs(
     ours, theirs = (
         [pair[place]["measures"][name] for pair in pairs] for place, name in enumerate(metrics)
     )
-    if value.over_units and all(map(_kept_by_unit, [*ours, *theirs])):
+    if value.over_units and _of_the_same_units([*ours, *theirs]):
         return _over_pooled_units(ours, theirs, names)
     if len(pairs) >= FEWEST_SEEDS:
         both = zip(ours, theirs, strict=True)
@@ -125,8 +125,10 @@ def _over_units(ours: Sequence[Any], theirs: Sequence[Any], names: tuple[str, ..
     return Estimate(difference, low, high, over, names, len(ours))
 
 
-def _kept_by_unit(measure: Any) -> bool:
-    return isinstance(measure, Mapping) and "sums" in measure
+def _of_the_same_units(measures: Sequence[Any]) -> bool:
+    """As many of them in each, whatever was counted there."""
+    kept = [len(one.get("sums", ())) if isinstance(one, Mapping) else 0 for one in measures]
+    return kept[0] > 0 and len(set(kept)) == 1
 
 
 def _enough(measure: Mapping[str, Any]) -> bool:

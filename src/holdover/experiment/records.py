@@ -25,7 +25,10 @@ NEEDED: Mapping[str, type | tuple[type, ...]] = {
     "peak_memory": dict,
     "provenance": dict,
 }
-PARTS = {"peak_memory": ("bytes", "kind"), "provenance": ("commit", "device")}
+PARTS = {
+    "peak_memory": ("bytes", "kind"),
+    "provenance": ("commit", "device", "date", "versions", "command"),
+}
 
 
 @dataclass(frozen=True)

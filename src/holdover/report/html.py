@@ -78,7 +78,7 @@ def _overview(sections: Sequence[Section]) -> str:
 def _claims(sections: Sequence[Section]) -> str:
     lines = "".join(
         f'<tr><th scope="row"><span class="said {KINDS[verdict]}">{verdict}</span><br>'
-        f"<small>{tally(outcomes, verdict, section.seeds_of(claim))}</small></th>"
+        f"<small>{tally(outcomes, verdict, section.few(claim))}</small></th>"
         f'<td class="note claim">{escaped(claim.text)}{_decided_by(claim, section)}</td>'
         f'<td class="note claim"><a href="#{section.anchor}">{escaped(section.called)}</a></td></tr>'
         for checks in (False, True)
@@ -124,7 +124,7 @@ def body(section: Section) -> str:
 
 def _verdicts(section: Section) -> Iterator[str]:
     for claim, verdict, outcomes in section.judged():
-        few = "; one seed" if section.seeds_of(claim) == 1 else ""
+        few = "".join(f"; {said}" for said in [section.few(claim)] if said)
         rests = "" if claim.rests_on is None else _expected(claim.rests_on, claim, section)
         details = "".join(
             _expected(e, claim, section, outcome)

@@ -59,7 +59,7 @@ def _section(section: Section) -> Iterable[str]:
 
 def _claim(section: Section, claim: Claim, verdict: str, outcomes: Sequence[str]) -> Iterator[str]:
     """A claim with what decides it."""
-    told = tally(outcomes, verdict, section.seeds_of(claim))
+    told = tally(outcomes, verdict, section.few(claim))
     yield f"* **{verdict}**{f' ({told})' if told else ''}: {claim.text} ({claim.source})"
     told = [CAME_OUT.get(outcome, outcome) for outcome in outcomes]
     lines = list(zip(claim.expects, told, strict=True))

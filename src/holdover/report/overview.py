@@ -10,9 +10,9 @@ from .section import Section, named_text
 
 HEADS = ("experiment", "runs", "scored on", "computed on")
 BELOW = (
-    "Differences are to a model without a state, in nats unless it is said: below zero is better. Taken "
-    "away: what the same model loses without its state. In brackets 95 % intervals, with \u2020 over "
-    "texts and not over seeds."
+    "Differences are to the same model without what is named: of losses and errors, in nats unless it "
+    "is said, below zero is better; of F1 above. Taken away: what the same model loses without its "
+    "state. In brackets 95 % intervals, with \u2020 over texts and not over seeds."
 )
 SIZES = (
     "Scales: small is the model in the package, or one of its size; real is a pretrained model of "
@@ -21,7 +21,8 @@ SIZES = (
 )
 INTERVALS = (
     "In brackets: 95 % intervals. From three seeds on they are over seeds, and say what another seed "
-    "would change; with fewer (\u2020) they are over documents or blocks of the test text, and say what "
+    "would change; with fewer, or where seeds only draw from the same texts (\u2020), they are over "
+    "documents or blocks of the test text, and say what "
     "more such text would change, with the same weights. Of fewer than eight documents or blocks there "
     "is none."
 )

@@ -13,7 +13,9 @@ SAID = {"holds": "hold", "fails": "fail", "open": "open", "missing": "not measur
 CAME_OUT = {"missing": "not measured"}
 # Of what a model gains, taking its state away costs less than this share: it is not the state's gain.
 NOT_ITS = 0.5
-AWAY = "but taking its state away costs"
+AWAY = "and taking its state away costs"
+# Too few seeds for a verdict.
+FEW = {1: "one seed", 2: "two seeds"}
 # Measures that are by themselves the difference to a model without a state.
 AGAINST_ONE_WITHOUT = ("above_at_equal_flops",)
 # Verdicts on what was ours to ask.
@@ -90,9 +92,11 @@ class Section:
         lacking = set(self.lacking())
         found = []
         for claim, outcomes in zip(self.layout.claims, self.outcomes(), strict=True):
-            needed = {arm for e in claim.expects for arm in (e.value.arm, e.value.minus)}
-            few = (self.seeds_of(claim) or FEWEST_SEEDS) < FEWEST_SEEDS
-            said = verdict(outcomes, complete=not needed & lacking, few=few)
+            rests_on = [] if claim.rests_on is None else [claim.rests_on]
+            values = [e.value for e in (*claim.expects, *rests_on)]
+            needed = {arm for value in values for arm in (value.arm, value.minus)}
+            complete, few = not needed & lacking, bool(self.few(claim))
+            said = verdict(outcomes, complete=complete, few=few)
             found.append(OURS.get(said, said) if claim.ours else said)
         return found
 
@@ -123,13 +127,18 @@ class Section:
         if gained is None or gained.low is None or gained.high is None or costs is None:
             return None
         decided = gained.high < 0 or gained.low > 0
-        little = abs(costs.value) < NOT_ITS * abs(gained.value)
-        return away if its is None and expected.side == "below" and decided and little else None
+        # What the state does to the loss, of what is different.
+        little = decided and -costs.value / gained.value < NOT_ITS
+        return away if its is None and expected.side == "below" and little else None
 
-    def seeds_of(self, claim: Claim) -> int | None:
-        """The fewest that something expected was sampled with; none where nothing was."""
-        found = [self.estimate(e.value) for e in claim.expects if not e.value.counted]
-        return min((one.seeds for one in found if one is not None), default=None)
+    def few(self, claim: Claim) -> str:
+        """On how little it rests, in words; nothing where that is enough for a verdict."""
+        rests_on = [] if claim.rests_on is None else [claim.rests_on]
+        sampled = [e.value for e in (*claim.expects, *rests_on) if not e.value.counted]
+        if any(value.over_units for value in sampled):
+            return "one training"
+        found = [one for one in map(self.estimate, sampled) if one is not None]
+        return FEW.get(min((one.seeds for one in found), default=FEWEST_SEEDS), "")
 
     def lacking(self) -> list[str]:
         """Arms of which runs are still to be made."""
@@ -152,8 +161,8 @@ def not_the_state(many: int) -> str:
     return f"{many} {were} mostly something else than what the state does: see there."
 
 
-def tally(outcomes: Sequence[str], verdict: str, seeds: int | None = None) -> str:
-    """How many of a claim's expectations came out how, and whether that is of one seed alone."""
+def tally(outcomes: Sequence[str], verdict: str, few: str = "") -> str:
+    """How many of a claim's expectations came out how, and on how little that rests."""
     so_far = "so far " if verdict == "incomplete" else ""
     told = ""
     if len(outcomes) > 1:
@@ -162,5 +171,4 @@ def tally(outcomes: Sequence[str], verdict: str, seeds: int | None = None) -> st
         told = f"{so_far}of {len(outcomes)}: {listed}"
     elif so_far:
         told = so_far + ONE[outcomes[0]]
-    few = "" if seeds is None or seeds >= FEWEST_SEEDS else ("", "one seed", "two seeds")[seeds]
     return "; ".join(part for part in (told, few) if part)
