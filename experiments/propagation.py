@@ -125,9 +125,7 @@ def measure(work: Work) -> dict[str, Any]:
     work.read(test.about)
     places = drawn(test, chosen, work.seed)
     ids = torch.from_numpy(
-        np.stack(
-            [test.ids[at : at + chosen.window + 1 + WRITTEN].astype(np.int64) for at, _ in places]
-        )
+        np.stack([test.ids[at : at + needed(chosen)].astype(np.int64) for at, _ in places])
     )
     contexts = [text_of(encoder, row) for row in ids[:, : chosen.window].tolist()]
     written = write(work, model, ids, chosen, arm)
@@ -167,17 +165,21 @@ def told_in(rate: str) -> str:
 def drawn(tokens: Any, chosen: Scale, seed: int) -> list[tuple[int, int]]:
     """Where contexts begin, and in which document: the same for every arm."""
     random = np.random.default_rng(seed)
-    needed = chosen.window + 1 + WRITTEN
     long = np.flatnonzero(long_enough(tokens, chosen))
     found = []
     for document in random.choice(long, chosen.contexts):
         start, stop = tokens.bounds[document : document + 2]
-        found.append((int(random.integers(start, stop - needed)), int(document)))
+        found.append((int(random.integers(start, stop - needed(chosen))), int(document)))
     return found
 
 
+def needed(chosen: Scale) -> int:
+    """Tokens of a context, the one that is given behind it, and the book's own continuation."""
+    return chosen.window + 1 + WRITTEN
+
+
 def long_enough(tokens: Any, chosen: Scale) -> np.ndarray:
-    return tokens.lengths() > chosen.window + 1 + WRITTEN
+    return tokens.lengths() > needed(chosen)
 
 
 def pieces(tokens: Any, encoder: Any, chosen: Scale, seed: int) -> list[str]:

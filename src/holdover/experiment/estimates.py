@@ -27,9 +27,6 @@ from .records import Records
 # For an interval over seeds, and over units of text.
 FEWEST_SEEDS = 3
 FEWEST_UNITS = 8
-
-
-SEEDS = " seeds"
 # Verdicts of fewer seeds than that.
 FOR, PARTLY_FOR, AGAINST = "points for it", "points partly for it", "points against it"
 
@@ -45,11 +42,8 @@ class Estimate:
     """Names of the runs."""
     seeds: int
     """How many the mean is of."""
-
-    @property
-    def over_units(self) -> bool:
-        """Whether the interval says what another text would change, and not another seed."""
-        return self.low is not None and not self.over.endswith(SEEDS)
+    over_units: bool = False
+    """Whether the interval, if there is one, says what another text would change, not another seed."""
 
 
 def estimate(value: Value, records: Records) -> Estimate | None:
@@ -71,7 +65,7 @@ def _of_arm(value: Value, records: Sequence[Mapping[str, Any]]) -> Estimate:
     measures = [record["measures"][value.metric] for record in records]
     names = tuple(record["run"] for record in records)
     if value.largest:
-        told = f"the largest of {len(measures)}{SEEDS}"
+        told = f"the largest of {len(measures)} seeds"
         return Estimate(max(map(value_of, measures)), None, None, told, names, len(measures))
     if value.over_units and _of_the_same_units(measures):
         return _cut(_over_pooled_units(measures, [], names), map(value_of, measures), value)
@@ -83,7 +77,7 @@ def _of_arm(value: Value, records: Sequence[Mapping[str, Any]]) -> Estimate:
         return _over_units(measures, [], names)
     over = f"one seed, {first.get('over', 'one run')}"
     bounds = (first["low"], first["high"]) if _enough(first) else (None, None)
-    return Estimate(value_of(first), *bounds, over, names, 1)
+    return Estimate(value_of(first), *bounds, over, names, 1, over_units=True)
 
 
 def _of_pairs(
@@ -122,7 +116,7 @@ def _over_units(ours: Sequence[Any], theirs: Sequence[Any], names: tuple[str, ..
     over = f"{seeds}, {first['over']}"
     over += f", {first['joined']} at a time" if "joined" in first else ""
     over += ", paired" if theirs else ""
-    return Estimate(difference, low, high, over, names, len(ours))
+    return Estimate(difference, low, high, over, names, len(ours), over_units=True)
 
 
 def _of_the_same_units(measures: Sequence[Any]) -> bool:
@@ -157,7 +151,7 @@ def _over_pooled_units(
         low = high = None
     told = ours[0]["over"].partition(",")[0]
     over = f"{told}, all {len(ours)} seeds together{', paired' if theirs else ''}"
-    return Estimate(value, low, high, over, names, len(ours))
+    return Estimate(value, low, high, over, names, len(ours), over_units=True)
 
 
 def _over_seeds(values: Sequence[float], names: tuple[str, ...]) -> Estimate:
@@ -165,7 +159,7 @@ def _over_seeds(values: Sequence[float], names: tuple[str, ...]) -> Estimate:
 
     mean, count = float(np.mean(values)), len(values)
     half = float(t.ppf(0.975, count - 1) * np.std(values, ddof=1) / math.sqrt(count))
-    return Estimate(mean, mean - half, mean + half, f"{count}{SEEDS}", names, count)
+    return Estimate(mean, mean - half, mean + half, f"{count} seeds", names, count)
 
 
 def _cut(found: Estimate, given: Iterable[float], value: Value) -> Estimate:

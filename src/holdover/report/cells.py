@@ -2,6 +2,7 @@
 
 from ..experiment.definition import Cell, Published, Value
 from ..experiment.estimates import Estimate
+from ..page.charts import attributes
 from ..page.wording import MINUS, escaped
 from .section import Section
 
@@ -70,10 +71,9 @@ def measured(value: Value, section: Section) -> str:
     source = {"section": section.anchor, **source_of(value), "form": value.form}
     if value.unit != 1:
         source["unit"] = f"{value.unit:g}"
-    data = " ".join(f'data-{name}="{escaped(said)}"' for name, said in source.items())
     told = f"{found.over}; {', '.join(found.sources)}"
     return (
-        f'<span class="measured" {data} title="{escaped(told)}"><b>{number}</b>'
+        f'<span class="measured"{attributes(source)} title="{escaped(told)}"><b>{number}</b>'
         f"{f' <small>{bounds}</small>' if bounds else ''}</span>"
     )
 

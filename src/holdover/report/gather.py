@@ -11,9 +11,10 @@ from .section import Section
 
 
 def gather(options: ReportOptions) -> list[Section]:
-    there = [folder for folder in options.results.glob("*/*") if _holds_records(folder)]
+    folders = sorted(options.results.glob("*/*"), key=_order)
+    there = [folder for folder in folders if _holds_records(folder)]
     _check_experiments(options, there)
-    chosen = [folder for folder in sorted(there, key=_order) if _is_asked_for(folder, options)]
+    chosen = [folder for folder in there if _is_asked_for(folder, options)]
     if not chosen:
         raise ValueError(
             f"There are no records{_at(options)} in {options.results} (the scale smoke is left out "
@@ -48,7 +49,7 @@ def _check_experiments(options: ReportOptions, there: Sequence[Path]) -> None:
     """What was asked for by its name is not left out silently."""
     names = sorted({folder.parent.name for folder in there})
     for name in options.experiments if names else ():
-        its = [folder for folder in sorted(there, key=_order) if folder.parent.name == name]
+        its = [folder for folder in there if folder.parent.name == name]
         if not its:
             raise ValueError(
                 f"There are no records of {name} in {options.results}: there are some of "

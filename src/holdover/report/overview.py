@@ -22,19 +22,18 @@ SIZES = (
 INTERVALS = (
     "In brackets: 95 % intervals. From three seeds on they are over seeds, and say what another seed "
     "would change; with fewer, or where seeds only draw from the same texts (\u2020), they are over "
-    "documents or blocks of the test text, and say what "
-    "more such text would change, with the same weights. Of fewer than eight documents or blocks there "
-    "is none."
+    "documents or blocks of the test text, and say what more such text would change, with the same "
+    "weights. Of fewer than eight documents or blocks there is none."
 )
 VERDICTS = (
     "What a claim expects holds where the whole interval lies on that side of the bound, and fails "
     "where it lies on the other; else it is open. A claim is reproduced (or, where it is our own, "
     "holds) where all that it expects holds, partly where at least half does, not where at least half "
-    "fails, and undecided else. With fewer than three seeds none of this is said, since another seed "
-    "may change more than the text's interval tells: what was found points for a claim, partly for it, "
-    "or against it. A gain over a model without a state counts as open, whatever its interval, where "
-    "taking the state away costs less than half of it: then it is mostly something else than the "
-    "state, such as how the training went."
+    "fails, and undecided else. With fewer than three seeds, or draws from one training, none of this "
+    "is said, since another seed may change more than the text's interval tells: what was found points "
+    "for a claim, partly for it, or against it. A gain over a model without a state counts as open, "
+    "whatever its interval, where taking the state away costs less than half of it: then it is mostly "
+    "something else than the state, such as how the training went."
 )
 # So many texts are named, others counted.
 LISTED = 6
