@@ -26,11 +26,12 @@ from stopwatch import parser_of, timed
 from torch import Tensor
 
 import holdover
-from holdover.mechanisms import relative_softmax
-from holdover.models import TransformerXLConfig, TransformerXLForCausalLM
-from holdover.results import choose_device, provenance, write_record
-from holdover.train.compiled import distances, gradients_of, wrong_gradients
-from holdover.train.replay import ReplayedSegments
+from holdover.language.replay import ReplayedSegments
+from holdover.models.transformer_xl import TransformerXLForCausalLM
+from holdover.models.transformer_xl_config import TransformerXLConfig
+from holdover.ops import relative_softmax
+from holdover.runs.provenance import choose_device, provenance, write_record
+from holdover.training.compile_checks import distances, gradients_of, wrong_gradients
 
 SYMBOLS = 205
 CASES = ("holdover", "holdover-compiled", "holdover-replayed", "peer", "peer-compiled")

@@ -17,12 +17,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdover.attach import manners
 from holdover.config import RecurrenceConfig
-from holdover.results import choose_device, provenance, write_record
-from holdover.train import TrainOptions, loop, run, train
-from holdover.train.compiled import COUNTS, Looked, look_at_gradients
-from holdover.train.log import LOG, read_log
+from holdover.language import training as run
+from holdover.language.options import TrainOptions
+from holdover.language.training import train
+from holdover.recurrent import hf_compat as manners
+from holdover.runs.provenance import choose_device, provenance, write_record
+from holdover.training import loop
+from holdover.training.compile_checks import COUNTS, Looked, look_at_gradients
+from holdover.training.log import LOG, read_log
 
 CASES = {"as-it-comes": False, "rounded": True}
 LOOKS = (0, 40, 80, 100, 120, 160)

@@ -22,9 +22,9 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, StoppingCriteria, StoppingCriteriaList
 
 import holdover
-from holdover.attach import open_model
 from holdover.bundled import RECURRENT, bundled_model
-from holdover.results import choose_device, provenance, write_record
+from holdover.runs.models import open_model
+from holdover.runs.provenance import choose_device, provenance, write_record
 
 SHAPES = {
     "small": {"n_layer": 4, "n_embd": 128, "n_head": 4, "n_positions": 512, "vocab_size": 256},

@@ -24,11 +24,12 @@ import torch
 from stopwatch import parser_of, timed
 from torch import Tensor
 
-from holdover.models import Informer, InformerConfig
-from holdover.results import choose_device, provenance, write_record
-from holdover.series import ForecastBatch
-from holdover.train.compiled import distances, gradients_of, untouched, wrong_gradients
-from holdover.train.replay import record
+from holdover.forecasting.data.windows import ForecastBatch
+from holdover.forecasting.models.informer import Informer
+from holdover.forecasting.models.informer_config import InformerConfig
+from holdover.forecasting.replay import record
+from holdover.runs.provenance import choose_device, provenance, write_record
+from holdover.training.compile_checks import distances, gradients_of, untouched, wrong_gradients
 
 CASES = (
     "float32",

@@ -25,9 +25,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdover.mechanisms.rem import RecurrenceEncoding
-from holdover.mechanisms.rsa import RSA, SoftmaxAttention
-from holdover.results import choose_device, provenance, write_record
+from holdover.ops.rem import RecurrenceEncoding
+from holdover.ops.rsa import RSA, SoftmaxAttention
+from holdover.runs.provenance import choose_device, provenance, write_record
 
 HEADS, WIDTH = 8, 64
 COUNTS, DILATIONS = (0, 0, 0, 0, 2, 2), (3, 6, 9, 12)

@@ -24,9 +24,9 @@ from torch import multiprocessing
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import holdover
-from holdover.processes import close_talk, open_talk, own_share
-from holdover.results import provenance, write_record
-from holdover.train.parallel import hold
+from holdover.runs.processes import close_talk, open_talk, own_share
+from holdover.runs.provenance import provenance, write_record
+from holdover.training.parallel import hold
 from holdover.windows import Window
 
 PROCESSES = 2
@@ -92,7 +92,7 @@ class Trainer:
         )
         settings = holdover.RecurrenceConfig(window=options.window)
         self.model = holdover.add_recurrence(GPT2LMHeadModel(config), settings)
-        self.held = None if shard is None else hold(self.model, self.model.seams.layers, CPU, shard)
+        self.held = None if shard is None else hold(self.model, self.model.hooks.layers, CPU, shard)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
         ids = torch.randint(0, options.vocabulary, (options.windows, rows, options.window))
         self.windows = [Window(input_ids=window, targets=window) for window in ids]
@@ -102,7 +102,7 @@ class Trainer:
         loss = self.loss(self.model) if self.held is None else self.held._do(self.loss)
         loss.backward()
         if self.held is not None:
-            self.held.gradients_are_here()
+            self.held.post_backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
         return time.perf_counter() - started

@@ -22,7 +22,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import holdover
-from holdover.results import device_name, provenance, write_record
+from holdover.runs.provenance import device_name, provenance, write_record
 
 CASES: dict[str, dict[str, Any] | None] = {
     "stock": None,

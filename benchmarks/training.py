@@ -22,15 +22,15 @@ import torch
 from rich.console import Console
 
 from holdover.config import RecurrenceConfig
-from holdover.data.encoders import open_encoder
-from holdover.data.splits import read_text
-from holdover.data.walk import Walk, training_rows
-from holdover.results import provenance, write_record
-from holdover.train import TrainOptions, train
-from holdover.train.begin import start_engine
-from holdover.train.log import LOG, read_log
-from holdover.train.optim import build_optimizer
-from holdover.train.run import build_model
+from holdover.language.options import TrainOptions
+from holdover.language.training import build_model, train
+from holdover.runs.provenance import provenance, write_record
+from holdover.text.splits import read_text
+from holdover.text.window_loader import Walk, training_rows
+from holdover.tokenization.encoders import open_encoder
+from holdover.training.log import LOG, read_log
+from holdover.training.optimizer import build_optimizer
+from holdover.training.setup import make_accelerator
 
 # Steps that are not counted: compiling, filling caches.
 FIRST = 10
@@ -135,7 +135,7 @@ def through_training(options: TrainOptions) -> dict[str, Any]:
 def bare_steps(options: TrainOptions) -> dict[str, Any]:
     torch._dynamo.reset()
     encoder = open_encoder("bytes")
-    accelerator = start_engine(options)
+    accelerator = make_accelerator(options)
     model = build_model(options, encoder, None).to(accelerator.device)
     if options.compile:
         model.compile_step()

@@ -27,10 +27,11 @@ from stopwatch import parser_of, timed
 from torch import Tensor, nn
 
 import holdover
-from holdover.models import TransformerXLConfig, TransformerXLForCausalLM
+from holdover.language.replay import ReplayedSegments
+from holdover.models.transformer_xl import TransformerXLForCausalLM
+from holdover.models.transformer_xl_config import TransformerXLConfig
 from holdover.models.transformer_xl_layer import Places, RelativeAttention
-from holdover.results import choose_device, device_name, provenance, write_record
-from holdover.train.replay import ReplayedSegments
+from holdover.runs.provenance import choose_device, device_name, provenance, write_record
 
 CASES = ("two-matrix", "two-matrix-compiled", "fused", "fused-compiled", "fused-replayed")
 # By how much a gradient may differ from the float32 one, as a share of its size.

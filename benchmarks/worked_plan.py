@@ -10,8 +10,10 @@ import re
 import shlex
 from pathlib import Path
 
-from holdover.plan import ALIASES, PlanOptions, plan, table_rows
-from holdover.settings import add_flags, build, given_settings, parse_words
+from holdover.planning.options import ALIASES, PlanOptions
+from holdover.planning.predict import plan
+from holdover.planning.show import table_rows
+from holdover.runs.settings import add_flags, build, given_settings, parse_words
 
 PAGE = Path(__file__).parent.parent / "docs" / "scaling.md"
 

@@ -23,7 +23,7 @@ from language import (
     train,
 )
 
-from holdover.experiment import (
+from holdover.experiments.definition import (
     Answer,
     Claim,
     Expectation,
@@ -33,8 +33,8 @@ from holdover.experiment import (
     Table,
     Threats,
     Value,
-    Work,
 )
+from holdover.experiments.run_context import RunContext
 
 PLAIN, PUBLISHED = "plain", "as published"
 # What each arm changes of the published settings; "middle" and "last" are layers of the model.
@@ -122,13 +122,13 @@ def settings_of(arm: str, scale: str) -> dict[str, Any]:
     return settings
 
 
-def measure(work: Work) -> dict[str, Any]:
+def measure(work: RunContext) -> dict[str, Any]:
     settings, text = work.settings, text_of(work)
     model = train(work, text, settings["rate"], settings["recurrence"])
     return measures_of(work, model, text)
 
 
-def measure_stock(work: Work) -> dict[str, Any]:
+def measure_stock(work: RunContext) -> dict[str, Any]:
     text = text_of(work)
     return scored(read_stock(work, text, window=work.settings["window"]), text)
 

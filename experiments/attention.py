@@ -20,10 +20,7 @@ from typing import Any
 import torch
 from lost_commits import LOST
 
-from holdover.attach import open_model, read_run
-from holdover.data.byte_encoder import SYMBOLS
-from holdover.data.sources import open_source
-from holdover.experiment import (
+from holdover.experiments.definition import (
     Answer,
     Cell,
     Claim,
@@ -37,15 +34,14 @@ from holdover.experiment import (
     Table,
     Threats,
     Value,
-    Work,
-    bounded,
-    in_units,
-    last_checkpoint,
-    log_of,
-    of_evaluation,
 )
-from holdover.mechanisms.rem import RecurrenceEncoding, lag_weights
-from holdover.page.wording import scaled
+from holdover.experiments.measures import bounded, in_units, of_evaluation
+from holdover.experiments.run_context import RunContext, last_checkpoint, log_of
+from holdover.ops.rem import RecurrenceEncoding, lag_weights
+from holdover.pages.wording import scaled
+from holdover.runs.models import open_model, read_run
+from holdover.text.sources import open_source
+from holdover.tokenization.byte_encoder import SYMBOLS
 
 WINDOW = 512
 # The 14 layers of the RSA paper; everything else as in the original Transformer-XL.
@@ -233,7 +229,7 @@ def settings_of(learner: Learner, scale: Scale) -> dict[str, Any]:
     }
 
 
-def measure(work: Work) -> dict[str, Any]:
+def measure(work: RunContext) -> dict[str, Any]:
     """Train one model, read the test text with the end of its run, look at its gates."""
     settings = work.settings
     text = settings["text"]
@@ -308,7 +304,7 @@ def write_words(folder: Path) -> Path:
     return folder
 
 
-def part_of(work: Work, text: str, share: float) -> str:
+def part_of(work: RunContext, text: str, share: float) -> str:
     """A text, or a folder with the beginning of its training split and the whole validation split."""
     if share == 1.0:
         return text

@@ -24,8 +24,8 @@ from typing import Any
 from side_by_side import holdover, last_checkpoint, train, wait
 
 from holdover import RecurrentModel
-from holdover.data.encoders import encoder_of
-from holdover.data.sources import open_source
+from holdover.text.sources import open_source
+from holdover.tokenization.encoders import encoder_of
 
 POSITIONS = 512
 WINDOW = 300

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from holdover.bundled import PLAIN, RECURRENT
-from holdover.evaluate.compare import differences
-from holdover.results import provenance, write_record
+from holdover.evaluation.compare import differences
+from holdover.runs.provenance import provenance, write_record
 
 PACKAGE = Path(__file__).parent.parent / "src" / "holdover" / "bundled"
 # Of what is shipped, what belongs to a model; the rest says where it was trained.

@@ -17,8 +17,7 @@ import numpy as np
 from forecasting_numbers import HEADS, PUBLISHED, SCRIPTS, WAVES
 from lost_commits import LOST
 
-from holdover.attach import RUN, read_run
-from holdover.experiment import (
+from holdover.experiments.definition import (
     Answer,
     Cell,
     Claim,
@@ -32,14 +31,11 @@ from holdover.experiment import (
     Table,
     Threats,
     Value,
-    Work,
-    bounded,
-    in_units,
-    last_checkpoint,
-    log_of,
-    training_memory,
 )
-from holdover.train import ForecastOptions
+from holdover.experiments.measures import bounded, in_units
+from holdover.experiments.run_context import RunContext, last_checkpoint, log_of, training_memory
+from holdover.forecasting.options import ForecastOptions
+from holdover.runs.models import RUN, read_run
 
 Place = tuple[str, int]  # data set and horizon
 
@@ -177,14 +173,14 @@ def recurrence(place: Place) -> dict[str, Any]:
     return {"rsa": True, "rem_counts": heads, "rem_dilations": dilated}
 
 
-def forecast(work: Work) -> dict[str, Any]:
+def forecast(work: RunContext) -> dict[str, Any]:
     """Train and score one forecaster."""
     run = work.train_forecaster(**opened(work))
     # A run's folder stands for its best checkpoint.
     return measured(work.evaluate_forecaster(run), log_of(run))
 
 
-def measure_memory(work: Work) -> dict[str, Any]:
+def measure_memory(work: RunContext) -> dict[str, Any]:
     """Of a training's beginning; validations are part of it."""
     run = work.train_forecaster(**opened(work))
     work.read(read_run(last_checkpoint(run) / RUN)["data"] | {"part": "train"})
@@ -194,7 +190,7 @@ def measure_memory(work: Work) -> dict[str, Any]:
     return measures
 
 
-def opened(work: Work) -> dict[str, Any]:
+def opened(work: RunContext) -> dict[str, Any]:
     """The settings, with a file in place of the series that has none."""
     if work.settings["data"] != WAVES:
         return dict(work.settings)

@@ -12,8 +12,7 @@ from typing import Any
 import toy_reader
 from encoders import MINILM, MPNET, folder_of
 
-from holdover.attach import RUN, read_run
-from holdover.experiment import (
+from holdover.experiments.definition import (
     Answer,
     Claim,
     Expectation,
@@ -24,11 +23,11 @@ from holdover.experiment import (
     Table,
     Threats,
     Value,
-    Work,
-    last_checkpoint,
-    ratio,
 )
-from holdover.train import QAOptions
+from holdover.experiments.measures import ratio
+from holdover.experiments.run_context import RunContext, last_checkpoint
+from holdover.questions.options import QAOptions
+from holdover.runs.models import RUN, read_run
 
 PLAIN, STATE, TOKENS = "plain", "recurrent", "memory tokens"
 CARRIES: dict[str, dict[str, Any]] = {
@@ -108,7 +107,7 @@ def named(encoder: str, arm: str) -> str:
     return f"{encoder}, {arm}"
 
 
-def measure(work: Work) -> dict[str, Any]:
+def measure(work: RunContext) -> dict[str, Any]:
     settings = work.settings
     if settings["data"] == "toy":
         given = toy_reader.make(work.folder / "toy", 24, work.seed)

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdover.attach import RUN, read_run
-from holdover.experiment import Work, last_checkpoint, log_of, of_evaluation
-from holdover.page.wording import scaled
+from holdover.experiments.measures import of_evaluation
+from holdover.experiments.run_context import RunContext, last_checkpoint, log_of
+from holdover.pages.wording import scaled
+from holdover.runs.models import RUN, read_run
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,7 @@ def threats_of_texts(scale: str) -> list[str]:
     return said
 
 
-def text_of(work: Work) -> Text:
+def text_of(work: RunContext) -> Text:
     return SCALES[work.settings["scale"]].texts[work.settings["text"]]
 
 
@@ -220,7 +221,7 @@ def middle_rate(scale: str) -> float:
     return rates[len(rates) // 2]
 
 
-def train(work: Work, text: Text, rate: float, recurrence: dict[str, Any]) -> Any:
+def train(work: RunContext, text: Text, rate: float, recurrence: dict[str, Any]) -> Any:
     """A model that has been trained on a text; gives the end of its run."""
     settings = work.settings
     # The same steps, only faster: no settings. A window of thousands of tokens keeps a GPU busy as it
@@ -246,14 +247,16 @@ def last_validation(run: Path) -> float:
     return last
 
 
-def read(work: Work, model: Any, text: Text, name: str = "eval", **settings: Any) -> dict[str, Any]:
+def read(
+    work: RunContext, model: Any, text: Text, name: str = "eval", **settings: Any
+) -> dict[str, Any]:
     """Its evaluation on the text's test split."""
     return work.evaluate(
         model, name, data=text.test, **{**text.limits, **work.settings["read"], **settings}
     )
 
 
-def measures_of(work: Work, model: Any, text: Text, **settings: Any) -> dict[str, Any]:
+def measures_of(work: RunContext, model: Any, text: Text, **settings: Any) -> dict[str, Any]:
     """Of its evaluation at one overlap, with what it was trained on noted."""
     record = read(work, model, text, **settings)
     work.read(read_run(model / RUN)["data"]["training"])
@@ -272,7 +275,7 @@ def has_stock(scale: str) -> bool:
     return not SCALES[scale].model.get("from_scratch")
 
 
-def read_stock(work: Work, text: Text, **how: Any) -> dict[str, Any]:
+def read_stock(work: RunContext, text: Text, **how: Any) -> dict[str, Any]:
     """The evaluation of the pretrained model as it is, every window alone."""
     opened = found(work.settings["model"])
     return read(work, opened.pop("model"), text, **opened, **how)

@@ -15,12 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdover.attach import RUN, open_model, read_run
-from holdover.data.encoders import encoder_of
-from holdover.data.options import TextOptions
-from holdover.data.splits import read_text
-from holdover.evaluate.score import score
-from holdover.experiment import (
+from holdover.evaluation.scoring import score
+from holdover.experiments.definition import (
     Answer,
     Claim,
     Expectation,
@@ -32,11 +28,14 @@ from holdover.experiment import (
     Table,
     Threats,
     Value,
-    Work,
-    last_checkpoint,
-    ratio,
 )
-from holdover.settings import build
+from holdover.experiments.measures import ratio
+from holdover.experiments.run_context import RunContext, last_checkpoint
+from holdover.runs.models import RUN, open_model, read_run
+from holdover.runs.settings import build
+from holdover.text.options import TextOptions
+from holdover.text.splits import read_text
+from holdover.tokenization.encoders import encoder_of
 
 # Probabilities of right answers, distances in windows, numbers of documents.
 Answers = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -157,7 +156,7 @@ def arms(scale: str) -> Sequence[str]:
     return IN_SMOKE if scale == "smoke" else tuple(ARMS)
 
 
-def measure(work: Work) -> dict[str, Any]:
+def measure(work: RunContext) -> dict[str, Any]:
     settings = work.settings
     run = work.train(
         data=TASKS[settings["task"]],
@@ -183,14 +182,14 @@ def measure(work: Work) -> dict[str, Any]:
     return {**measures, "curves": {"by distance": curve}}
 
 
-def tested(work: Work, model: Path) -> Iterator[Answers]:
+def tested(work: RunContext, model: Path) -> Iterator[Answers]:
     beyond = BEYOND[work.settings["scale"]]
     for corpus in (TASKS["recall"], *(f"after-{distance}" for distance in beyond)):
         yield answers(work, model, corpus)
 
 
 @torch.no_grad()
-def answers(work: Work, model: Path, corpus: str) -> Answers:
+def answers(work: RunContext, model: Path, corpus: str) -> Answers:
     """Of every answer its probability, how many windows back its fact lies (of a vote: how many windows
     it has) and its document."""
     device = work.device

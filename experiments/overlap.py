@@ -30,18 +30,15 @@ from language import (
 from overlap_arms import FIRST, KEPT, KINDS, arms, behind, carry, named, tokens_behind_cache
 from overlap_shown import layout
 
-from holdover.attach import RUN, open_model, read_run, remove_recurrence
-from holdover.data.encoders import open_encoder
-from holdover.data.options import TextOptions
-from holdover.data.splits import read_text
-from holdover.evaluate.sliding_cache import bytes_a_token, read_with_cache
-from holdover.experiment import (
-    Experiment,
-    Run,
-    Work,
-    of_evaluation,
-    ratio,
-)
+from holdover.evaluation.sliding_cache import bytes_a_token, read_with_cache
+from holdover.experiments.definition import Experiment, Run
+from holdover.experiments.measures import of_evaluation, ratio
+from holdover.experiments.run_context import RunContext
+from holdover.recurrent.attach import remove_recurrence
+from holdover.runs.models import RUN, open_model, read_run
+from holdover.text.options import TextOptions
+from holdover.text.splits import read_text
+from holdover.tokenization.encoders import open_encoder
 
 
 def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
@@ -100,14 +97,14 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
     return made
 
 
-def try_rate(work: Work) -> dict[str, Any]:
+def try_rate(work: RunContext) -> dict[str, Any]:
     settings = work.settings
     model = train(work, text_of(work), settings["rate"], settings["recurrence"])
     work.read(read_run(model / RUN)["data"]["training"])
     return {"valid_loss": last_validation(model.parent)}
 
 
-def measure(work: Work) -> dict[str, Any]:
+def measure(work: RunContext) -> dict[str, Any]:
     settings = work.settings
     tried = [one["valid_loss"] for one in work.found.values()]
     rate = settings["rates"][tried.index(min(tried))]
@@ -116,13 +113,13 @@ def measure(work: Work) -> dict[str, Any]:
     return {"learning_rate": rate, **read_at(work, model)}
 
 
-def measure_stock(work: Work) -> dict[str, Any]:
+def measure_stock(work: RunContext) -> dict[str, Any]:
     overlaps = list(work.settings["overlaps"])
     record = read_stock(work, text_of(work), window=work.settings["window"], overlap=overlaps)
     return at_overlaps(work, record)
 
 
-def measure_cache(work: Work) -> dict[str, Any]:
+def measure_cache(work: RunContext) -> dict[str, Any]:
     """The trained plain model behind caches of several sizes, on the beginning of every document."""
     settings, text = work.settings, text_of(work)
     (plain,) = work.found.values()
@@ -149,7 +146,7 @@ def measure_cache(work: Work) -> dict[str, Any]:
     return measures
 
 
-def read_at(work: Work, model: Any) -> dict[str, Any]:
+def read_at(work: RunContext, model: Any) -> dict[str, Any]:
     """Measures at every overlap, and of every window as a text of its own."""
     text = text_of(work)
     measures = at_overlaps(work, read(work, model, text, overlap=list(work.settings["overlaps"])))
@@ -159,7 +156,7 @@ def read_at(work: Work, model: Any) -> dict[str, Any]:
     return measures
 
 
-def at_overlaps(work: Work, record: Mapping[str, Any]) -> dict[str, Any]:
+def at_overlaps(work: RunContext, record: Mapping[str, Any]) -> dict[str, Any]:
     measures: dict[str, Any] = {}
     for number, overlap in enumerate(work.settings["overlaps"]):
         part = scored(record, text_of(work), number)

@@ -11,7 +11,7 @@ from overlap_arms import (
     tokens_behind_cache,
 )
 
-from holdover.experiment import (
+from holdover.experiments.definition import (
     Answer,
     Cell,
     Claim,

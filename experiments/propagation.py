@@ -19,11 +19,7 @@ import torch
 from continuity import RATES, rates
 from topics import Topics, divergence
 
-from holdover.attach import RUN, model_folder, open_model, read_run
-from holdover.data.encoders import encoder_of
-from holdover.data.options import TextOptions
-from holdover.data.splits import read_text
-from holdover.experiment import (
+from holdover.experiments.definition import (
     Answer,
     Claim,
     Expectation,
@@ -35,11 +31,14 @@ from holdover.experiment import (
     Table,
     Threats,
     Value,
-    Work,
-    last_checkpoint,
-    ratio,
 )
-from holdover.settings import build
+from holdover.experiments.measures import ratio
+from holdover.experiments.run_context import RunContext, last_checkpoint
+from holdover.runs.models import RUN, model_folder, open_model, read_run
+from holdover.runs.settings import build
+from holdover.text.options import TextOptions
+from holdover.text.splits import read_text
+from holdover.tokenization.encoders import encoder_of
 
 WRITTEN = 30
 SHOWN = 5
@@ -100,20 +99,20 @@ def to_learn(scale: str, carried: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def learn(work: Work) -> dict[str, Any]:
+def learn(work: RunContext) -> dict[str, Any]:
     settings, text = work.settings, language.text_of(work)
     model = language.train(work, text, settings["rate"], settings["recurrence"])
     work.read(read_run(model / RUN)["data"]["training"])
     return {"valid_loss": language.last_validation(model.parent)}
 
 
-def model_of(work: Work, name: str) -> str:
+def model_of(work: RunContext, name: str) -> str:
     """The end of its training, where it was trained here."""
     folder = work.others.get(Run(name, learn, {}, work.seed).name)
     return model_folder(name) if folder is None else str(last_checkpoint(folder / "train"))
 
 
-def measure(work: Work) -> dict[str, Any]:
+def measure(work: RunContext) -> dict[str, Any]:
     chosen = SCALES[work.settings["scale"]]
     arm = work.settings["arm"]
     model = model_of(work, chosen.plain if arm in (PLAIN, BOOK) else chosen.recurrent)
@@ -195,7 +194,7 @@ def text_of(encoder: Any, ids: Sequence[int]) -> str:
 
 
 @torch.no_grad()
-def write(work: Work, name: str, ids: torch.Tensor, chosen: Scale, arm: str) -> torch.Tensor:
+def write(work: RunContext, name: str, ids: torch.Tensor, chosen: Scale, arm: str) -> torch.Tensor:
     """[contexts, WRITTEN] what an arm goes on with behind the first token of the next window."""
     first = chosen.window
     if arm == BOOK:

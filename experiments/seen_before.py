@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from holdover.data.sources import open_source
-from holdover.results import provenance, write_record
+from holdover.runs.provenance import provenance, write_record
+from holdover.text.sources import open_source
 
 LENGTHS = (8, 13)
 WORD = re.compile(r"[a-z0-9]+")
@@ -70,7 +70,7 @@ def texts_of(data: str, split: str) -> Iterator[tuple[str, str]]:
 
 
 def bundled_novel() -> str:
-    return (files("holdover") / "texts" / "the_time_machine.txt").read_text(encoding="utf-8")
+    return (files("holdover") / "bundled" / "the_time_machine.txt").read_text(encoding="utf-8")
 
 
 def words_of(text: str, numbers: dict[str, int]) -> np.ndarray:

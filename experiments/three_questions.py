@@ -28,18 +28,16 @@ from three_questions_arms import (
 )
 from three_questions_shown import layout
 
-from holdover.attach import RUN, read_run
-from holdover.experiment import (
-    Experiment,
-    Run,
-    Work,
+from holdover.experiments.definition import Experiment, Run
+from holdover.experiments.measures import of_evaluation, paired_difference
+from holdover.experiments.run_context import (
+    RunContext,
     last_checkpoint,
     log_of,
-    of_evaluation,
-    paired_difference,
     resident_memory,
     training_memory,
 )
+from holdover.runs.models import RUN, read_run
 
 # What is read where costs are measured: rows, and windows of each.
 READ_AT_ONCE, TIMED_WINDOWS = 16, 5
@@ -77,14 +75,14 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
     return [*found, *(Run(COST, measure_cost, timed, seed, alone=True) for seed in seeds)]
 
 
-def try_rate(work: Work) -> dict[str, Any]:
+def try_rate(work: RunContext) -> dict[str, Any]:
     rate = work.settings["train"]["learning_rate"]
     run = trained(work, rate)
     work.read(read_run(last_checkpoint(run) / RUN)["data"]["training"])
     return {"rate": rate, "valid_loss": validations(run)[-1][1]}
 
 
-def chosen_rate(work: Work) -> float:
+def chosen_rate(work: RunContext) -> float:
     """The one whose last validation was best where it was tried, or the only one."""
     tried = [one for one in work.found.values() if "rate" in one]
     if not tried:
@@ -92,7 +90,7 @@ def chosen_rate(work: Work) -> float:
     return min(tried, key=lambda one: one["valid_loss"])["rate"]
 
 
-def trained(work: Work, rate: float) -> Path:
+def trained(work: RunContext, rate: float) -> Path:
     settings, model = work.settings, work.settings["model"]
     xlnet = model["model"] == "xlnet"
     # A width that no tile of 8 numbers fits is compiled wrongly by torch 2.11, and so refused.
@@ -111,7 +109,7 @@ def trained(work: Work, rate: float) -> Path:
     )
 
 
-def measure(work: Work) -> dict[str, Any]:
+def measure(work: RunContext) -> dict[str, Any]:
     settings, rate = work.settings, chosen_rate(work)
     run = trained(work, rate)
     end = last_checkpoint(run)
@@ -172,7 +170,7 @@ def at_equal_flops(ours: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]
     return {"above_at_equal_flops": found, "overlap_at_equal_flops": overlap}
 
 
-def measure_cost(work: Work) -> dict[str, Any]:
+def measure_cost(work: RunContext) -> dict[str, Any]:
     """Every arm trained for some steps as it is written, and read, one after the other."""
     measures: dict[str, Any] = {}
     for number, (arm, settings) in enumerate(work.settings["arms"].items()):

@@ -16,7 +16,7 @@ from three_questions_arms import (
     carries,
 )
 
-from holdover.experiment import (
+from holdover.experiments.definition import (
     Answer,
     Cell,
     Claim,
@@ -28,7 +28,7 @@ from holdover.experiment import (
     Threats,
     Value,
 )
-from holdover.page.wording import scaled
+from holdover.pages.wording import scaled
 
 QUALITY = (
     "model",

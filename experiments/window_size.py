@@ -23,7 +23,7 @@ from language import (
     train,
 )
 
-from holdover.experiment import (
+from holdover.experiments.definition import (
     Answer,
     Claim,
     Expectation,
@@ -35,9 +35,9 @@ from holdover.experiment import (
     Table,
     Threats,
     Value,
-    Work,
-    paired_difference,
 )
+from holdover.experiments.measures import paired_difference
+from holdover.experiments.run_context import RunContext
 
 CARRIES = {"plain": "none", "recurrent": "pooled"}
 # Of a plain model, beside none.
@@ -80,7 +80,7 @@ def named(kind: str, window: int) -> str:
     return f"{kind} {window}"
 
 
-def measure(work: Work) -> dict[str, Any]:
+def measure(work: RunContext) -> dict[str, Any]:
     settings, text = work.settings, text_of(work)
     model = train(work, text, settings["rate"], settings["recurrence"])
     measures = measures_of(work, model, text, rows=settings["rows"])

@@ -9,9 +9,12 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Also of the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-sys.path.insert(0, str(Path(__file__).parent))
+TESTS = Path(__file__).parent
+sys.path.insert(0, str(TESTS / "support"))
+# Some tests share cases with another room's.
+sys.path += [str(room) for room in sorted(TESTS.iterdir()) if room.is_dir()]
 
-import torch
+import torch  # noqa: E402 - after the environment is set
 
 torch.set_num_threads(1)
 # Importing makes millions of objects and no garbage: looking for it takes a quarter of that time.

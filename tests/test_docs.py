@@ -5,7 +5,7 @@ import re
 import shlex
 from pathlib import Path
 
-from holdover import cli
+from holdover.cli import entry as cli
 
 GUIDE = (Path(__file__).parent.parent / "docs" / "training.md").read_text()
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from holdover import Recompute, State, unroll
+from holdover import Recompute, State
+from holdover import unrolling as unroll
 
 
 @dataclass(frozen=True)

@@ -1,39 +1,42 @@
 """holdover gives pretrained transformers a memory: a small state carried from window to window."""
 
-from .attach import (
-    RecurrentModel,
-    RecurrentModelConfig,
-    RecurrentOutput,
-    Wanted,
-    add_recurrence,
-    remove_recurrence,
-)
-from .backbones import BACKBONES
-from .config import RecurrenceConfig
-from .evaluate import lens
-from .generate import Session
-from .mechanisms import CARRIES
-from .state import State
-from .unroll import Recompute, unroll
-from .windows import Window, cut
+import warnings
+from typing import Any
+
+from . import deprecated_modules
+from .lazy_exports import lazy_exports
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "BACKBONES",
-    "CARRIES",
-    "Recompute",
-    "RecurrenceConfig",
-    "RecurrentModel",
-    "RecurrentModelConfig",
-    "RecurrentOutput",
-    "Session",
-    "State",
-    "Wanted",
-    "Window",
-    "add_recurrence",
-    "cut",
-    "lens",
-    "remove_recurrence",
-    "unroll",
-]
+_public_name, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        ".backbones.registry": "BACKBONES",
+        ".carries.registry": "CARRIES",
+        ".config": "RecurrenceConfig",
+        ".evaluation.token_lens": "lens",
+        ".generation.session": "Session",
+        ".recurrent.attach": "add_recurrence remove_recurrence",
+        ".recurrent.model": "RecurrentModel",
+        ".recurrent.output": "RecurrentOutput",
+        ".recurrent.saving": "RecurrentModelConfig",
+        ".recurrent.step": "OutputRequest",
+        ".state": "State",
+        ".unrolling": "Recompute unroll",
+        ".windows": "Window cut",
+    },
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Wanted":
+        warnings.warn(
+            "holdover.Wanted is now holdover.OutputRequest; the old name goes away in the next version.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        name = "OutputRequest"
+    return _public_name(name)
+
+
+deprecated_modules.install()

@@ -19,6 +19,8 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from .storage import write_atomically
+
 FORMAT = "holdover.state.v1"
 # Ids are never negative, so this marks places of the tail that hold no token.
 NO_TOKEN = -1
@@ -173,23 +175,6 @@ def check_owner(owner: Mapping[str, Any], expected: Mapping[str, Any], whose: st
             f"This state does not belong to {whose}: {'; '.join(differing)}. "
             "Make it anew with this model, or, if you know that it fits, use model.adopt(state)."
         )
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace the file as a whole or leave it as it was, also when the machine stops half-way."""
-    if path.parent != Path() and not path.parent.is_dir():
-        raise FileNotFoundError(f"Cannot write {path}: the folder {path.parent} does not exist.")
-    if path.is_dir():
-        raise IsADirectoryError(f"Cannot write {path}: it is a folder; give the name of a file.")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with open(partial, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _like(flags: Tensor, tensor: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ def cut(
 
 
 @dataclass(frozen=True)
-class Place:
+class WindowLayout:
     """Where one window of every row lies among the columns of the batch."""
 
     columns: slice | Tensor  # the same for every row, or [B, T] column numbers
@@ -106,11 +106,11 @@ def lay_out(
     mask: Tensor | None = None,
     starts: Tensor | None = None,
     device: torch.device | str = "cpu",
-) -> list[Place]:
+) -> list[WindowLayout]:
     """Places of all windows of a batch [B, columns] whose first `tail` columns were read before."""
     if mask is None and starts is None:
         return [
-            Place(
+            WindowLayout(
                 slice(span.start, span.stop),
                 slice(span.keep_start - span.start, span.keep_stop - span.start),
             )
@@ -173,7 +173,7 @@ def _nth(spans: Sequence[tuple[list[int], Span, bool]], n: int):
 
 def _ragged_place(
     entries: Sequence[tuple[list[int], Span, bool] | None], device: torch.device | str
-) -> Place:
+) -> WindowLayout:
     width = max(entry[1].stop - entry[1].start for entry in entries if entry is not None)
     columns = torch.zeros(len(entries), width, dtype=torch.long)
     mask = torch.zeros(len(entries), width, dtype=torch.bool)
@@ -191,7 +191,7 @@ def _ragged_place(
         keep[row, span.keep_start - span.start : span.keep_stop - span.start] = True
         begins[row] = begins_here
     reads = torch.tensor([entry is not None for entry in entries])
-    return Place(
+    return WindowLayout(
         columns.to(device),
         keep.to(device),
         mask=None if bool(mask.all()) else mask.to(device),
@@ -200,7 +200,9 @@ def _ragged_place(
     )
 
 
-def join(parts: Sequence[Tensor], places: Sequence[Place], columns: int, tail: int = 0) -> Tensor:
+def join(
+    parts: Sequence[Tensor], places: Sequence[WindowLayout], columns: int, tail: int = 0
+) -> Tensor:
     """Kept positions of every window's [B, T, ...] back in the columns of the batch (zeros else)."""
     if all(isinstance(place.keep, slice) for place in places):
         return torch.cat(

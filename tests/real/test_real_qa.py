@@ -11,10 +11,15 @@ import pytest
 import torch
 
 from holdover.config import RecurrenceConfig
-from holdover.data.encoders import encoder_of
-from holdover.qa import ask
-from holdover.questions import Pairs, PairTokenizer, Question, QuestionOptions, open_questions
-from holdover.reader import SavedReader, answer_nll, build_reader
+from holdover.questions.asking import ask
+from holdover.questions.batches import Pairs
+from holdover.questions.data_options import QuestionOptions
+from holdover.questions.folder import SavedReader, build_reader
+from holdover.questions.loss import answer_nll
+from holdover.questions.pairs import PairTokenizer
+from holdover.questions.question import Question
+from holdover.questions.sources import open_questions
+from holdover.tokenization.encoders import encoder_of
 
 pytestmark = pytest.mark.real_weights
 

@@ -59,7 +59,7 @@ class Real:
 
     def tokens(self) -> Tensor:
         """[1, TOKENS] the beginning of a novel, as this model's own tokenizer cuts it."""
-        text = (files("holdover") / "texts" / "the_time_machine.txt").read_text(encoding="utf-8")
+        text = (files("holdover") / "bundled" / "the_time_machine.txt").read_text(encoding="utf-8")
         tokenizer = AutoTokenizer.from_pretrained(self.path(), **self.options())
         cut = {"truncation": True, "max_length": TOKENS, "add_special_tokens": False}
         return torch.tensor([tokenizer(text, **cut)["input_ids"]])

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from cluster import PATH, cluster, missing
 
-from holdover import cli
+from holdover.cli import entry as cli
 
 pytestmark = pytest.mark.slurm
 
@@ -28,7 +28,7 @@ TRAIN = f"train {MODEL} {DATA} {LIMITS}".split()
 STEPS = 150
 EXPERIMENT = '''
 """Two trainings, and what comes after both."""
-from holdover.experiment import Experiment, Layout, Run, last_checkpoint, log_of
+from holdover.experiments import Experiment, Layout, Run, last_checkpoint, log_of
 
 SHAPE = {"n_layer": 2, "n_embd": 16, "n_head": 2, "n_positions": 64}
 
@@ -92,7 +92,7 @@ def submit(*words: str, slurm: str = "time=10", flags: tuple[str, ...] = ()) -> 
 
 def jobs() -> list[dict]:
     """What `holdover jobs` shows."""
-    from holdover.cli_submit import _shown, read_submissions
+    from holdover.cli.submit import _shown, read_submissions
 
     shown = _shown(read_submissions(Path("runs/jobs")))
     return [{**vars(one), "last": last, "folder": sent.folder} for sent, one, last in shown]

@@ -39,11 +39,11 @@ def with_changes(
     return placed, {**kwargs, **changes}
 
 
-class AttentionSeam:
+class AttentionHook:
     """Puts the carried rows in front of one attention module's input."""
 
-    def __init__(self, seams: Any, layer: nn.Module, attention: nn.Module, norm: nn.Module | None):
-        self.seams = seams
+    def __init__(self, hooks: Any, layer: nn.Module, attention: nn.Module, norm: nn.Module | None):
+        self.hooks = hooks
         self.layer = layer
         self.attention = attention
         self.norm = norm
@@ -58,7 +58,7 @@ class AttentionSeam:
 
     def rows(self) -> Tensor | None:
         """[B, E, k] rows to insert now, as the attention module takes them."""
-        reading = self.seams.reading
+        reading = self.hooks.reading
         if reading is None or reading.rows is None:
             return None
         return reading.rows if self.norm is None else self.norm(reading.rows)
@@ -72,15 +72,15 @@ class AttentionSeam:
         hidden = named["hidden_states"]
         rows = rows.to(hidden.dtype)
         count = rows.shape[1]
-        visible = self.seams.reading.visible
+        visible = self.hooks.reading.visible
         named["hidden_states"] = torch.cat([rows, hidden], 1)
         named["attention_mask"] = extend_mask(
             named.get("attention_mask"),
             count,
             visible,
             hidden,
-            causal=self.seams.row.causal,
-            past=self.seams.past,
+            causal=self.hooks.row.causal,
+            past=self.hooks.past,
         )
         if named.get("position_embeddings") is not None:
             named["position_embeddings"] = unrotated(named["position_embeddings"], count)
@@ -95,7 +95,7 @@ class AttentionSeam:
 
     def strip(self, output: Any) -> Any:
         """The module's output without the rows'."""
-        reading = self.seams.reading
+        reading = self.hooks.reading
         if reading is None or reading.rows is None:
             return output
         count = reading.rows.shape[1]
@@ -126,22 +126,22 @@ class CacheWithoutRows:
 class BeforeAttention:
     """Forward pre-hook. An object, not a closure: a deep copy of a model gets its own."""
 
-    def __init__(self, seam: AttentionSeam) -> None:
-        self.seam = seam
+    def __init__(self, hook: AttentionHook) -> None:
+        self.hook = hook
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]):
-        named = self.seam.arguments(args, kwargs)
+        named = self.hook.arguments(args, kwargs)
         return None if named is None else ((), named)
 
 
 class AfterAttention:
     """Forward hook."""
 
-    def __init__(self, seam: AttentionSeam) -> None:
-        self.seam = seam
+    def __init__(self, hook: AttentionHook) -> None:
+        self.hook = hook
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Any):
-        return self.seam.strip(output)
+        return self.hook.strip(output)
 
 
 def unrotated(embeddings: tuple[Tensor, Tensor], count: int) -> tuple[Tensor, Tensor]:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from .attention import AttentionSeam
+from .attention import AttentionHook
 
 
-class GPTNeoAttentionSeam(AttentionSeam):
+class GPTNeoAttentionHook(AttentionHook):
     def attach(self) -> list[Any]:
         return [*super().attach(), PatchedAttention(self)]
 
@@ -22,16 +22,16 @@ class GPTNeoAttentionSeam(AttentionSeam):
 class PatchedAttention:
     """Instance-level `_attn`; `remove` uncovers the class's own, like a hook's handle."""
 
-    def __init__(self, seam: GPTNeoAttentionSeam) -> None:
-        self.seam = seam
-        seam.attention._attn = self  # type: ignore[assignment]
+    def __init__(self, hook: GPTNeoAttentionHook) -> None:
+        self.hook = hook
+        hook.attention._attn = self  # type: ignore[assignment]
 
     def remove(self) -> None:
-        del self.seam.attention.__dict__["_attn"]
+        del self.hook.attention.__dict__["_attn"]
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None):
-        module: Any = self.seam.attention
-        reading = self.seam.seams.reading
+        module: Any = self.hook.attention
+        reading = self.hook.hooks.reading
         if reading is None or reading.rows is None:
             return type(module)._attn(module, query, key, value, attention_mask)
         count = reading.rows.shape[1]

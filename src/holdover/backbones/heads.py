@@ -5,8 +5,8 @@ from typing import Any, Literal
 import transformers
 from transformers.models.auto import modeling_auto as auto
 
-from ..models import MODELS
-from .rows import Row
+from ..models.registry import MODELS
+from .registry import ArchitectureSpec
 
 Task = Literal[
     "causal-lm",
@@ -27,7 +27,7 @@ _CLASS_NAMES: dict[Task, Any] = {
 }
 
 
-def head_classes(model_type: str, row: Row) -> dict[Task, str]:
+def head_classes(model_type: str, row: ArchitectureSpec) -> dict[Task, str]:
     """Class name of each head an architecture has in transformers (or here) and holdover can run."""
     left_out = "masked-lm" if row.causal or model_type == "xlnet" else "causal-lm"
     found: dict[Task, str] = {}
@@ -46,7 +46,7 @@ def class_named(name: str) -> Any:
     return own[name] if name in own else getattr(transformers, name)
 
 
-def task_of(model: Any, row: Row) -> Task:
+def task_of(model: Any, row: ArchitectureSpec) -> Task:
     known = head_classes(model.config.model_type, row)
     for task, name in known.items():
         if type(model).__name__ == name:

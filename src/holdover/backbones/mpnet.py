@@ -4,10 +4,10 @@ from typing import Any
 
 from torch.nn.functional import pad
 
-from .attention import AttentionSeam
+from .attention import AttentionHook
 
 
-class MPNetAttentionSeam(AttentionSeam):
+class MPNetAttentionHook(AttentionHook):
     def adjust(self, named: dict[str, Any], count: int) -> None:
         bias = named.get("position_bias")
         if bias is not None:

@@ -16,8 +16,8 @@ from torch.nn.functional import pad
 from transformers import AttentionInterface
 
 from ..config import RecurrenceConfig
-from ..mechanisms.rem import RecurrenceEncoding
-from ..mechanisms.rsa import RSA
+from ..ops.rem import RecurrenceEncoding
+from ..ops.rsa import RSA
 
 NAME = "holdover_rsa"
 
@@ -28,38 +28,38 @@ def takes_rsa(attention: nn.Module) -> bool:
     return hasattr(modelling, "ALL_ATTENTION_FUNCTIONS") and hasattr(attention, "config")
 
 
-def add_rsa(seams: Any, settings: RecurrenceConfig) -> None:
+def add_rsa(hooks: Any, settings: RecurrenceConfig) -> None:
     """A recurrence for each of the layers that are to have one, as weights of the carry."""
     if not settings.rsa:
         return
     chosen = settings.rsa_layers
-    numbers = range(1, len(seams.layers) + 1) if chosen == "all" else chosen
+    numbers = range(1, len(hooks.layers) + 1) if chosen == "all" else chosen
     modules = nn.ModuleDict()
     for number in numbers:
-        attention = seams.layers[number - 1].get_submodule(seams.row.attention)
+        attention = hooks.layers[number - 1].get_submodule(hooks.row.attention)
         encoding = RecurrenceEncoding(
             settings.rem_counts,
             settings.rem_dilations,
             gate=settings.rem_gate,
             # An encoder's configuration can make a decoder of it.
-            masked=seams.row.causal or attention.is_causal,
+            masked=hooks.row.causal or attention.is_causal,
             truncate=settings.rem_truncate,
         )
         modules[str(number)] = RSA(encoding)
-        seams.rsa.append(RSASeam(seams, number - 1, attention, modules[str(number)]))
-    seams.carry.add_module("rsa", modules)
+        hooks.rsa.append(RSAHook(hooks, number - 1, attention, modules[str(number)]))
+    hooks.carry.add_module("rsa", modules)
 
 
-class RSASeam:
+class RSAHook:
     """One attention module and the recurrence that is mixed into it."""
 
-    def __init__(self, seams: Any, index: int, attention: Any, rsa: nn.Module) -> None:
-        self.seams = seams
+    def __init__(self, hooks: Any, index: int, attention: Any, rsa: nn.Module) -> None:
+        self.hooks = hooks
         self.index = index
         self.attention = attention
         self.rsa = rsa
 
-    def attach(self) -> "RSASeam":
+    def attach(self) -> "RSAHook":
         """Give the module its view; `remove` gives it its configuration back."""
         self.attention.config = ConfigView(self, self.attention.config)
         return self
@@ -79,7 +79,7 @@ class RSASeam:
 
     def _stock_function(self) -> Any:
         # Asked anew each time: the implementation of a live model can be changed.
-        name = self.seams.model.config._attn_implementation
+        name = self.hooks.model.config._attn_implementation
         if name == "eager" and getattr(self.attention, "reorder_and_upcast_attn", False):
             raise ValueError(
                 "GPT-2's reorder_and_upcast_attn goes around transformers' attention interface, where "
@@ -96,10 +96,10 @@ class RSASeam:
 
         Rows that a carry inserts at this layer are no positions: no lag leads to them.
         """
-        seams = self.seams
-        given, rows = seams.given_mask, seams.reading.rows
+        hooks = self.hooks
+        given, rows = hooks.given_mask, hooks.reading.rows
         present = None if given is None else given.bool()
-        if rows is None or self.index not in seams.insert_layers:
+        if rows is None or self.index not in hooks.insert_layers:
             return present
         count = rows.shape[1]
         if present is None:
@@ -110,13 +110,13 @@ class RSASeam:
 class ConfigView:
     """A model's configuration, with the name of our attention function while a window is open."""
 
-    def __init__(self, seam: RSASeam, stock: Any) -> None:
-        self.seam = seam
+    def __init__(self, hook: RSAHook, stock: Any) -> None:
+        self.hook = hook
         self.stock = stock
 
     @property
     def _attn_implementation(self) -> str:
-        return NAME if self.seam.seams.trace is not None else self.stock._attn_implementation
+        return NAME if self.hook.hooks.trace is not None else self.stock._attn_implementation
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -134,7 +134,7 @@ def rsa_attention(
     **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """The attention function; whose recurrence it is, the module's view of its configuration knows."""
-    return module.config.seam.attend(query, key, value, attention_mask, **others)
+    return module.config.hook.attend(query, key, value, attention_mask, **others)
 
 
 AttentionInterface.register(NAME, rsa_attention)

@@ -6,15 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..mechanisms import MemoryCarry, Reading
-from ..mechanisms.carry import Block, Trace
+from ..carries.base import Block, CarryInputs, StepTrace
+from ..carries.memory import MemoryCarry
 from ..models.block_recurrent import BlockRecurrentLayer
 from ..windows import Window
-from .attention import AttentionSeam, CacheWithoutRows, by_name
-from .seams import Seams
+from .attention import AttentionHook, CacheWithoutRows, by_name
+from .hooks import Hooks
 
 
-class TransformerXLAttentionSeam(AttentionSeam):
+class TransformerXLAttentionHook(AttentionHook):
     """Rows stand in front of the window, as the positions before it would."""
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
@@ -24,13 +24,13 @@ class TransformerXLAttentionSeam(AttentionSeam):
         named = by_name(self.names, args, kwargs)
         segment = named["hidden_states"]
         count = rows.shape[1]
-        keys = count + self.seams.past + segment.shape[1]
-        visible, unseen = self.seams.reading.visible, None
+        keys = count + self.hooks.past + segment.shape[1]
+        visible, unseen = self.hooks.reading.visible, None
         if visible is not None:
             place = torch.arange(keys, device=visible.device)
             unseen = ~visible[:, None] & (place < count)
         named["memory"] = rows.to(segment.dtype)
-        named["places"] = self.seams.base.places(segment, keys, unseen=unseen)
+        named["places"] = self.hooks.base.places(segment, keys, unseen=unseen)
         if named.get("past_key_values") is not None:
             named["past_key_values"] = CacheWithoutRows(named["past_key_values"], count)
         return named
@@ -39,8 +39,8 @@ class TransformerXLAttentionSeam(AttentionSeam):
         return output
 
 
-class TransformerXLSeams(Seams):
-    def prepared(self, reading: Reading, batch: int) -> Reading:
+class TransformerXLHooks(Hooks):
+    def prepared(self, reading: CarryInputs, batch: int) -> CarryInputs:
         keys = {}
         for index, layer in enumerate(self.layers):
             if isinstance(layer, BlockRecurrentLayer):
@@ -48,7 +48,7 @@ class TransformerXLSeams(Seams):
                 keys[index] = layer.state_keys(carried, reading.visible, batch)
         return replace(reading, states=None, state_keys=keys) if keys else reading
 
-    def open(self, window: Window, reading: Reading, trace: Trace) -> None:
+    def open(self, window: Window, reading: CarryInputs, trace: StepTrace) -> None:
         super().open(window, reading, trace)
         trace.next_state = self._next_state
 

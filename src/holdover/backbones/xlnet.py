@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .attention import AttentionSeam
-from .seams import Seams
+from .attention import AttentionHook
+from .hooks import Hooks
 
 
 def _masks_of(named: dict[str, Any]) -> list[str]:
@@ -26,7 +26,7 @@ def _masks_of(named: dict[str, Any]) -> list[str]:
     )
 
 
-class XLNetAttentionSeam(AttentionSeam):
+class XLNetAttentionHook(AttentionHook):
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
         rows = self.rows()
         if rows is None:
@@ -36,12 +36,12 @@ class XLNetAttentionSeam(AttentionSeam):
         rows = rows.to(content.dtype).transpose(0, 1)
         count, length = rows.shape[0], content.shape[0]
         named["mems"] = rows
-        base = self.seams.base
+        base = self.hooks.base
         longer = base.relative_positional_encoding(
             length, length + count, bsz=content.shape[1], device=content.device
         )
         named["r"] = torch.cat([longer[:count].to(named["r"].dtype), named["r"]], 0)
-        visible = self.seams.reading.visible
+        visible = self.hooks.reading.visible
         for name in _masks_of(named):
             named[name] = hide_columns(named.get(name), count, visible, content)
         if named.get("seg_mat") is not None:
@@ -90,7 +90,7 @@ class SlicedScores:
         del self.attention.rel_shift_bnij
 
 
-class XLNetSeams(Seams):
+class XLNetHooks(Hooks):
     def attach(self) -> None:
         super().attach()
         attentions = [layer.get_submodule(self.row.attention) for layer in self.layers]

@@ -12,16 +12,18 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from ..attach import open_model
-from ..data.encoders import encoder_of
-from ..data.splits import read_text
-from ..data.tokens import Tokens
-from ..evaluate import EvalOptions, lens, score
-from ..evaluate.intervals import Resampled, units_of
-from ..evaluate.lens import NATS_A_BIT
-from ..evaluate.run import open_to_read
-from ..train import TrainOptions, train
-from ..train.log import LOG, read_log
+from ..evaluation.intervals import Resampled, units_of
+from ..evaluation.scoring import score
+from ..evaluation.token_lens import NATS_A_BIT, lens
+from ..language.eval_options import EvalOptions
+from ..language.evaluation import open_to_read
+from ..language.options import TrainOptions
+from ..language.training import train
+from ..runs.models import open_model
+from ..text.splits import read_text
+from ..text.tokens import Tokens
+from ..tokenization.encoders import encoder_of
+from ..training.log import LOG, read_log
 from .options import DemoOptions
 
 # A short window: a minute is not enough to learn what a long one leaves out.

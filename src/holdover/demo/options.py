@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..bundled import PLAIN, RECURRENT
-from ..settings import build
+from ..runs.settings import build
 
 STAGES = ("read", "state", "write", "learn", "page")
 

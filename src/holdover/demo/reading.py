@@ -6,14 +6,15 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from ..data.tokens import Tokens
-from ..evaluate import EvalOptions, Lens, lens, measure
-from ..evaluate.compare import differences
-from ..evaluate.diagnose import WindowReader, compared, drawn_windows, resampled_over
-from ..evaluate.intervals import Resampled, units_of
-from ..evaluate.lens import NATS_A_BIT
-from ..evaluate.score import stretches_to_score
-from ..evaluate.show import progress
+from ..evaluation.compare import differences
+from ..evaluation.diagnose import WindowReader, compared, drawn_windows, resampled_over
+from ..evaluation.intervals import Resampled, units_of
+from ..evaluation.progress import progress
+from ..evaluation.scoring import segments_to_score
+from ..evaluation.token_lens import NATS_A_BIT, Lens, lens
+from ..language.eval_options import EvalOptions
+from ..language.evaluation import measure
+from ..text.tokens import Tokens
 from .options import DemoOptions
 
 OVERLAPS = (0, 10, 30, 50)
@@ -94,7 +95,7 @@ def look(
 ) -> tuple[Lens, dict[str, Any]]:
     """Every token with its state, without and with another's; and how much history that takes."""
     settings = model.settings
-    stretches = stretches_to_score(tokens, settings, None)
+    stretches = segments_to_score(tokens, settings, None)
     windows = -(-len(tokens) // settings.window)
     with progress(console, "with and without the state", 3 * windows) as advance:
         seen = lens(model, tokens, seed=seed, advance=advance)

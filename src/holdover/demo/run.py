@@ -8,18 +8,20 @@ from typing import Any
 
 from rich.console import Console
 
-from ..attach import model_folder, open_model, remove_recurrence
 from ..bundled import PLAIN, RECURRENT, bundled_model, scores_on_books
-from ..data.encoders import encoder_of
-from ..data.splits import read_text
-from ..data.tokens import Tokens
-from ..evaluate import EvalOptions, Lens
-from ..evaluate.run import open_to_read
-from ..page import heat_of, write_page
-from ..page.lens import summary
-from ..results import choose_device, make_folder, provenance, write_record
-from ..settings import as_dict
-from . import show
+from ..demo import show
+from ..evaluation.token_lens import Lens
+from ..language.eval_options import EvalOptions
+from ..language.evaluation import open_to_read
+from ..pages.lens import heat_of, summary
+from ..pages.page import write_page
+from ..recurrent.attach import remove_recurrence
+from ..runs.models import model_folder, open_model
+from ..runs.provenance import choose_device, make_folder, provenance, write_record
+from ..runs.settings import as_dict
+from ..text.splits import read_text
+from ..text.tokens import Tokens
+from ..tokenization.encoders import encoder_of
 from .learning import held_out_of, learn
 from .options import DemoOptions
 from .reading import as_rows, difference, look, read_twins

@@ -10,8 +10,8 @@ import psutil
 import torch
 from torch import Tensor
 
-from ..attach import RecurrentModel
-from ..generate import Sampler, Writer
+from ..generation.writer import Sampler, Writer
+from ..recurrent.model import RecurrentModel
 
 SAMPLE_EVERY = 100  # tokens between two looks at the memory
 SHOWN_OF_PROMPT = 400  # characters

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from ..mechanisms.relative_softmax import PositionScores, RelativeSoftmax
-from ..mechanisms.rem import RecurrenceEncoding
-from ..mechanisms.rsa import RSA
+from ..ops.relative_softmax import PositionScores, RelativeSoftmax
+from ..ops.rem import RecurrenceEncoding
+from ..ops.rsa import RSA
 from .transformer_xl_config import TransformerXLConfig
 
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from ..mechanisms.carry import Block, with_start
-from ..mechanisms.gates import GATES
+from ..carries.base import Block, with_start
+from ..ops.gates import GATES
 from .attend import SoftmaxAttend
 from .transformer_xl_config import TransformerXLConfig
 from .transformer_xl_layer import Places, RelativeAttention, TransformerXLLayer

@@ -16,14 +16,9 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.utils import can_return_tuple
 
-from ..mechanisms.relative import column_distances, hidden_keys, sinusoids
-from ..mechanisms.rem import RecurrenceEncoding
-from .block_recurrent import (
-    BlockRecurrentLayer,
-    KeysValues,
-    StateReadingAttention,
-    StateUpdate,
-)
+from ..ops.relative import column_distances, hidden_keys, sinusoids
+from ..ops.rem import RecurrenceEncoding
+from .block_recurrent import BlockRecurrentLayer, KeysValues, StateReadingAttention, StateUpdate
 from .transformer_xl_config import TransformerXLConfig, check_sizes
 from .transformer_xl_layer import Places, TransformerXLLayer
 

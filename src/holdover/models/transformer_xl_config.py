@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from transformers import PreTrainedConfig
 
-from ..mechanisms.gates import GATES
+from ..ops.gates import GATES
 
 # What becomes of what the state vectors have read: one projection and a gate; a feed-forward map in
 # its place; or the map behind it, with a gate of its own.

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..mechanisms.relative_softmax import PositionScores
+from ..ops.relative_softmax import PositionScores
 from .attend import build_attend
 from .transformer_xl_config import TransformerXLConfig
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..processes import Share
+from ..runs.processes import Share
 from ..windows import Window
 from .pairs import Pair
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..data.files import opened
+from ..tokenization.files import opened
 from .question import Question, joined_paragraphs
 
 EXPECTED = "[[title, [sentence, ...]], ...]"

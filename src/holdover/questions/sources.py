@@ -10,10 +10,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from ..data.corpora import data_directory
-from ..data.files import sha256
+from ..text.corpora import data_directory
+from ..tokenization.files import sha256
+from .data_options import QuestionOptions
 from .files import read_questions
-from .options import QuestionOptions
 from .question import Question
 
 HOTPOTQA = "hotpotqa"

@@ -1,0 +1,11 @@
+"""Scores, intervals, cost, and whether the state is used."""
+
+from ..lazy_exports import lazy_exports
+
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        ".token_lens": "Lens lens",
+        ".scoring": "Scores score",
+    },
+)

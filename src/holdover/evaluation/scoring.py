@@ -1,0 +1,227 @@
+"""-log p of every target of a corpus, each scored exactly once.
+
+* Documents are read side by side, each row one after another; the state goes through the whole of a
+  document, or is reset every so many windows. A plain model's windows do not depend on each other.
+* The windows are those of training (`Walk`, `cut`): at any overlap a target is scored by the first
+  window that reads the token before it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..recurrent.step import OutputRequest
+from ..runs.processes import Share
+from ..state import State
+from ..text.prefetch import prefetch
+from ..text.tokens import Tokens
+from ..text.window_loader import (
+    Batch,
+    Segment,
+    Walk,
+    side_by_side,
+    whole_documents,
+    windows_of,
+    with_resets,
+)
+from ..unrolling import unroll
+from ..windows import IGNORED
+
+# Into about so many parts the text is cut for a model without a state, however long it is.
+PARTS = 1024
+# Windows whose losses wait on the device before they are fetched.
+FETCH_EVERY = 64
+
+# Is shown the logits [n, V] and targets [n] of scored positions, and where those stand in the stream.
+Measure = Callable[[Tensor, Tensor, np.ndarray], None]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """For every token of the stream: its -log p (NaN where it was not predicted), the number of the
+    window that scored it and its position there."""
+
+    nll: np.ndarray  # [N] float64
+    window: np.ndarray  # [N]
+    position: np.ndarray  # [N]
+    document: np.ndarray  # [N]
+    windows: int  # that were read
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Scores]") -> "Scores":
+        """Of what several processes have scored, each its share."""
+        first, *others = parts
+        nll, window, position = first.nll.copy(), first.window.copy(), first.position.copy()
+        for other in others:
+            there = other.scored
+            nll[there] = other.nll[there]
+            window[there], position[there] = other.window[there], other.position[there]
+        return cls(nll, window, position, first.document, sum(part.windows for part in parts))
+
+    @property
+    def scored(self) -> np.ndarray:
+        return ~np.isnan(self.nll)
+
+    def total(self) -> float:
+        return float(np.nansum(self.nll))
+
+    def mean(self) -> float:
+        return float(np.nanmean(self.nll))
+
+    def by_position(self, window: int, overlap: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """[T] summed -log p at each position of a window, and how many targets that was.
+
+        Where windows overlap, a document's first one is left out: it alone scores the positions that
+        others read again, and those are beginnings of documents.
+        """
+        where = self.scored & (self.window > 0) if overlap else self.scored
+        sums = np.bincount(self.position[where], self.nll[where], minlength=window)
+        return sums, np.bincount(self.position[where], minlength=window)
+
+
+def segments_to_score(tokens: Tokens, settings: Any, reset_every: int | None) -> list[Segment]:
+    """Whole documents, or the parts between two resets of the state."""
+    stretches = whole_documents(tokens)
+    if settings.carry == "none":
+        # Nothing is carried, so the windows may be dealt out to rows as is convenient.
+        windows = [windows_of(part, settings.window, settings.overlap) for part in stretches]
+        reset_every = max(1, sum(map(len, windows)) // PARTS)
+    if reset_every is None:
+        return stretches
+    (parts,) = with_resets([stretches], reset_every, settings.window, settings.overlap)
+    return parts
+
+
+@torch.no_grad()
+def score(
+    model: Any,
+    tokens: Tokens,
+    *,
+    rows: int,
+    device: torch.device,
+    reset_every: int | None = None,
+    measure: Measure | None = None,
+    keep_state: Callable[[Batch, State | None], None] | None = None,
+    advance: Callable[[int], Any] | None = None,
+    share: Share = Share(),
+) -> Scores:
+    """Read a corpus with the settings of `model` and score it.
+
+    keep_state: is shown every batch of windows and the state they read. advance: for progress. share:
+    the part of the rows that this process reads; what others read is not predicted here.
+    """
+    settings = model.settings
+    stretches = segments_to_score(tokens, settings, reset_every)
+    if not stretches:
+        raise ValueError(
+            "There is nothing to score: every document is a single token; give a longer text."
+        )
+    if tokens.scored is not None and not tokens.scored.any():
+        raise ValueError(
+            "There is nothing to score: every token of the text is only to be read; mark some that "
+            "are to be predicted."
+        )
+    rows_of = share.dealt(side_by_side(stretches, rows, settings.window, settings.overlap))
+    compiled = model._compiled.step is not None
+    walk = Walk(tokens, rows_of, settings.window, settings.overlap, full_width=compiled)
+    wanted = OutputRequest(model.task, nll=True, logits=measure is not None)
+    step = partial(model.step, wanted=wanted)
+    found = _Found(tokens)
+    state: State | None = None
+    with closing(prefetch(_one_by_one(walk, compiled), device)) as batches:
+        for batch in batches:
+            active = batch.ids.shape[1]
+            if state is not None and state.batch_size > active:
+                # Rows are sorted by length: those that have ended are the last.
+                state = state.rows(range(active))
+            windows = batch.windows()
+            if state is not None and windows[0].begins is not None:
+                state = state.reset(windows[0].begins)
+            if keep_state is not None:
+                keep_state(batch, state)
+            ((output, state),) = unroll(step, windows, state)
+            found.add(batch, output["nll"])
+            if measure is not None:
+                keep = batch.targets[0] != IGNORED
+                measure(output["logits"][keep], batch.targets[0][keep], found.places(batch))
+            if advance is not None:
+                advance(sum(place is not None for place in batch.places[0]))
+    return found.scores()
+
+
+def first_windows(tokens: Tokens, rows: int, count: int, window: int) -> Tokens:
+    """The beginnings of as many documents as are read side by side: about `count` windows in all."""
+    documents = min(rows, tokens.documents)
+    part = tokens.part(0, int(tokens.bounds[documents]))
+    return part.truncated(window * max(count // documents, 2) + 1)
+
+
+def _one_by_one(walk: Walk, all_rows: bool) -> Iterator[Batch]:
+    """Batches of one window; rows that have ended are left out, unless a compiled step wants them."""
+    lengths = walk.lengths()
+    for number in range(len(walk)):
+        active = sum(length > number for length in lengths)
+        yield walk.batch(number, 1, rows=None if all_rows else range(active))
+
+
+class _Found:
+    """Losses on their way from the device to their places in the stream."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        size = len(tokens)
+        self.tokens = tokens
+        self.nll = np.full(size, np.nan)
+        self.window = np.zeros(size, np.int32)
+        self.position = np.zeros(size, np.int32)
+        self.windows = 0
+        self._waiting: list[tuple[Batch, Tensor]] = []
+
+    def add(self, batch: Batch, nll: Tensor) -> None:
+        self._waiting.append((batch, nll))
+        if len(self._waiting) == FETCH_EVERY:
+            self._fetch()
+
+    def places(self, batch: Batch) -> np.ndarray:
+        """Where the scored targets of a batch of one window stand in the stream, row by row."""
+        parts = []
+        for place in batch.places[0]:
+            if place is None:
+                continue
+            first, last = place.start + place.keep + 1, place.start + place.length + 1
+            part = np.arange(first, last)
+            parts.append(part[self.tokens.targets(first, last) != IGNORED])
+        return np.concatenate(parts)
+
+    def _fetch(self) -> None:
+        for batch, nll in self._waiting:
+            values = nll.double().cpu().numpy()
+            for row, place in enumerate(batch.places[0]):
+                if place is None:
+                    continue
+                self.windows += 1
+                into = slice(place.start + place.keep + 1, place.start + place.length + 1)
+                assert np.isnan(self.nll[into]).all(), "a target was scored twice"
+                wanted = self.tokens.targets(into.start, into.stop) != IGNORED
+                found = values[row, place.keep : place.length]
+                # NaN stands for "not predicted": a loss that is none would vanish from every mean.
+                if not np.isfinite(found[wanted]).all():
+                    raise FloatingPointError(
+                        f"The loss of window {place.window} of document {place.document} is not "
+                        "finite: the weights are damaged, or the precision is too low (leave bf16 "
+                        "out)."
+                    )
+                self.nll[into] = np.where(wanted, found, np.nan)
+                self.window[into] = place.window
+                self.position[into] = np.arange(place.keep, place.length)
+        self._waiting = []
+
+    def scores(self) -> Scores:
+        self._fetch()
+        document = np.repeat(np.arange(self.tokens.documents), self.tokens.lengths())
+        return Scores(self.nll, self.window, self.position, document, self.windows)

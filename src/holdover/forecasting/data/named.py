@@ -1,0 +1,138 @@
+"""The papers' data sets by name: which file, its checksum, what is forecast, how it is split.
+
+* Checksums are of the uncompressed content, which is that of the published files: the original CSV does
+  as well as a packed one. A file with another content is refused, not read.
+* ETT is split by months of 30 days (12/4/4), the weather data by shares; rows behind a split by months
+  are not used.
+* The 21-column weather has one repeated time and one gap; its rows are taken as they stand, as the
+  papers do, and the record says where. Units in three of its names were damaged before it was published;
+  the names are left as they are.
+"""
+
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+
+from ...text.corpora import data_directory
+from .cells import content_sha256
+from .options import TableOptions
+from .regularity import Irregular
+from .table import Table, read_table
+
+PACKINGS = (".xz", ".gz", "")
+
+
+@dataclass(frozen=True)
+class NamedSeries:
+    path: str  # relative to the data directory, without .xz
+    sha256: str  # of the content
+    target: str
+    split: str
+    licence: str
+    irregular: Irregular = "refuse"
+    note: str | None = None  # goes into every record
+
+
+def _ett(name: str, checksum: str) -> NamedSeries:
+    licence = "CC BY-ND 4.0: pass on no modified copy"
+    return NamedSeries(f"ett/{name}.csv", checksum, "OT", "12/4/4 months", licence)
+
+
+NAMED: dict[str, NamedSeries] = {
+    "ETTh1": _ett("ETTh1", "f18de3ad269cef59bb07b5438d79bb3042d3be49bdeecf01c1cd6d29695ee066"),
+    "ETTh2": _ett("ETTh2", "a3dc2c597b9218c7ce1cd55eb77b283fd459a1d09d753063f944967dd6b9218b"),
+    "ETTm1": _ett("ETTm1", "6ce1759b1a18e3328421d5d75fadcb316c449fcd7cec32820c8dafda71986c9e"),
+    "ETTm2": _ett("ETTm2", "db973ca252c6410a30d0469b13d696cf919648d0f3fd588c60f03fdbdbadd1fd"),
+    "WTH": NamedSeries(
+        "weather/WTH.csv",
+        "153fead3ea2a83dc5c4127d3994af6b167322f6f5e292c99491f43a2caf14cd4",
+        "WetBulbCelsius",
+        "70/10/20",
+        "none is stated with the file",
+        note="Informer's weather: hourly, 12 columns",
+    ),
+    "weather": NamedSeries(
+        "weather/weather.csv",
+        "34ee981d07313e51da2a50bb600072c8ae4a69cb4b0651f4cb93a069d7a2ba63",
+        "OT",
+        "70/10/20",
+        "none is stated with the file",
+        irregular="keep",
+        note="Autoformer's weather: every 10 minutes, 21 columns",
+    ),
+}
+
+
+def open_series(
+    spec: str,
+    *,
+    data_dir: Path | None = None,
+    time_column: str | None = None,
+    date_format: str | None = None,
+    encoding: str = "utf-8",
+    irregular: Irregular = "refuse",
+) -> Table:
+    """A CSV, or a data set of the table; a path wins over a name."""
+    path = Path(spec)
+    if spec and path.is_dir():
+        raise ValueError(f"{spec} is a folder: name one CSV in it.")
+    if spec and path.exists():
+        return read_table(
+            path,
+            time_column=time_column,
+            date_format=date_format,
+            encoding=encoding,
+            irregular=irregular,
+        )
+    if spec in NAMED:
+        if (time_column, date_format, encoding, irregular) != (None, None, "utf-8", "refuse"):
+            raise ValueError(
+                f"How {spec} is written is known: leave out time_column, date_format, encoding and "
+                "irregular."
+            )
+        return _open_named(spec, data_directory(data_dir))
+    near = get_close_matches(spec.lower(), [name.lower() for name in NAMED], n=1)
+    meant = next((f"; did you mean {name}?" for name in NAMED if name.lower() in near), "")
+    raise ValueError(
+        f"{spec!r} is neither a file nor one of the data sets with a name ({', '.join(NAMED)}{meant})."
+    )
+
+
+def open_table(options: TableOptions) -> Table:
+    """The series that settings name."""
+    if not options.data:
+        raise ValueError("Say which data: for example --data series.csv.")
+    return open_series(
+        options.data,
+        data_dir=options.data_dir,
+        time_column=options.time_column,
+        date_format=options.date_format,
+        encoding=options.encoding,
+        irregular=options.irregular,
+    )
+
+
+def _open_named(name: str, folder: Path | None) -> Table:
+    known = NAMED[name]
+    packed = f"{known.path}.xz"
+    if folder is None:
+        raise OSError(
+            f"{name} is not here: put {packed} (or {known.path}) into a folder and name that folder "
+            "with --data-dir or HOLDOVER_DATA."
+        )
+    found = [folder / f"{known.path}{packing}" for packing in PACKINGS]
+    path = next((path for path in found if path.is_file()), None)
+    if path is None:
+        raise OSError(
+            f"{name} is not here: put {packed} (or {known.path}) into the data directory {folder}."
+        )
+    checksum = content_sha256(path)
+    if checksum != known.sha256:
+        raise ValueError(
+            f"{path} is not the file that {name} expects: the sha256 of its content is {checksum} where "
+            f"{known.sha256} was expected; fetch it again, or give the file's own path to read it as it "
+            "is."
+        )
+    table = read_table(path, irregular=known.irregular)
+    notes = (*table.notes, *filter(None, [known.note]), f"licence: {known.licence}")
+    return replace(table, name=name, target=known.target, split=known.split, notes=notes)

@@ -1,0 +1,112 @@
+"""A forecaster in a folder: its weights, and the recipe by which it reads a file and forecasts in units.
+
+config.json, model.safetensors    the model, in Hugging Face form
+holdover_series.json              columns, scaler, frequency, lengths
+holdover_run.json                 how it was trained
+"""
+
+import difflib
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from ..runs.models import RUN, in_own_memory, model_folder, quietly, read_run
+from ..storage import write_atomically
+from .data.recipe import Recipe
+from .models.base import ForecasterConfig
+from .models.registry import FORECASTERS
+
+RECIPE = "holdover_series.json"
+# Sizes that follow from the series and its windows.
+FROM_DATA = frozenset(
+    {"enc_in", "dec_in", "c_out", "seq_len", "label_len", "pred_len", "time_features"}
+)
+
+
+@dataclass(frozen=True)
+class SavedForecaster:
+    model: Any
+    kind: str  # its name among FORECASTERS
+    recipe: Recipe
+    run: dict[str, Any] | None  # what it says of its training
+
+
+def build_forecaster(
+    kind: str, recipe: Recipe, shape: dict[str, Any] | None = None, label_len: int | None = None
+) -> Any:
+    """New weights, drawn from torch's random numbers, for what a recipe reads and forecasts."""
+    shape = shape or {}
+    model_class: Any = FORECASTERS[kind]
+    config_class = model_class.config_class
+    for key in shape:
+        if key in FROM_DATA:
+            raise ValueError(
+                f"shape: {key} follows from the data, past, ahead and label_len: leave it out."
+            )
+        known = _own_settings(config_class)
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=3) or known
+            hint = f"did you mean {', '.join(near)}?" if near else "it has none to change."
+            raise ValueError(f"shape: {key!r} is not a setting of {kind}; {hint}")
+    sizes: dict[str, Any] = {
+        "enc_in": len(recipe.inputs),
+        "dec_in": len(recipe.inputs),
+        "c_out": len(recipe.outputs),
+        "seq_len": recipe.past,
+        "label_len": recipe.past // 2 if label_len is None else label_len,
+        "pred_len": recipe.ahead,
+        "time_features": recipe.marks,
+    }
+    if kind == "seasonal":
+        sizes["period"] = recipe.frequency.season
+    try:
+        return model_class(config_class(**{**sizes, **shape}))
+    # Our sentences are ValueErrors; of values of a wrong kind transformers complains in its own ways.
+    except Exception as error:
+        told = " ".join(str(error).split()).rstrip(".")
+        raise ValueError(f"No {kind} can be made so: {told}.") from error
+
+
+def _own_settings(config_class: Any) -> list[str]:
+    """Names that this kind of forecaster has and others need not."""
+    of_all = {field.name for field in fields(ForecasterConfig)}
+    return sorted(field.name for field in fields(config_class) if field.name not in of_all)
+
+
+def is_trained(kind: str) -> bool:
+    """Whether a kind of forecaster has weights to learn."""
+    return kind not in ("repeat", "seasonal")
+
+
+def save_forecaster(folder: Path, model: Any, recipe: Recipe) -> None:
+    with quietly():
+        model.save_pretrained(folder)
+    write_atomically(folder / RECIPE, (json.dumps(recipe.to_json(), indent=2) + "\n").encode())
+
+
+def open_forecaster(name: str | Path) -> SavedForecaster:
+    """A saved forecaster, or the best of a run, in evaluation mode."""
+    folder = Path(model_folder(str(name)))
+    path = folder / RECIPE
+    if not path.is_file():
+        raise ValueError(
+            f"{name} is no forecaster (it has no {RECIPE}): give a folder that holdover forecast train "
+            "wrote."
+        )
+    try:
+        recipe = Recipe.from_json(json.loads(path.read_text()))
+        kinds = {cls.config_class.model_type: kind for kind, cls in FORECASTERS.items()}
+        kind = kinds[json.loads((folder / "config.json").read_text())["model_type"]]
+        model_class: Any = FORECASTERS[kind]
+        with quietly():
+            model = in_own_memory(model_class.from_pretrained(folder))
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        told = " ".join(str(error).split()).rstrip(".")
+        raise ValueError(
+            f"The forecaster in {name} is truncated or damaged ({told}): copy it or train it again."
+        ) from error
+    run = read_run(folder / RUN) if (folder / RUN).is_file() else None
+    return SavedForecaster(model.eval(), kind, recipe, run)

@@ -1,0 +1,1 @@
+"""Forecasters: Informer, RSA-Informer, DLinear, an LSTM, and naive ones."""

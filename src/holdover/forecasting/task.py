@@ -1,0 +1,86 @@
+"""Forecasting as a task of the loop: windows of series, squared error of the scaled forecast."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..runs.processes import Share
+from ..state import State
+from ..text.prefetch import prefetch
+from .data.prepare import Prepared
+from .data.windows import ForecastBatch
+from .options import ForecastOptions
+from .replay import Forecast, record
+from .scoring import score_forecasts
+
+# Windows of a validation's batch on a GPU, which few would leave idle; forecasts do not depend on it.
+VALIDATED_AT_ONCE = 256
+
+
+class Forecasting:
+    decides = "loss"
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        options: ForecastOptions,
+        device: torch.device,
+        share: Share = Share(),
+    ) -> None:
+        self.prepared, self.options = prepared, options
+        self.device, self.share = device, share
+        self.replayed: Forecast | None = None
+
+    def record(self, model: Any) -> None:
+        """Record the step, where it can be replayed; before any batch is prefetched, since no other
+        thread may ask the driver for memory meanwhile."""
+        options = self.options
+        # Gradients of several batches would be added up in memory that a replay writes over; those of
+        # several processes are added up by hooks, which a replay does not call.
+        alone = options.accumulate == 1 and self.share.of == 1
+        if options.replay and alone and self.device.type == "cuda":
+            batch = next(iter(self.prepared.train.batches(options.rows))).to(self.device)
+            self.replayed = record(model, batch)
+
+    def batches(self, epoch: int, start: int) -> Iterator[ForecastBatch]:
+        options, windows = self.options, self.prepared.train
+        if options.order == "sequential":
+            found = windows.batches(options.rows, start, self.share)
+        else:
+            found = windows.shuffled(options.rows, options.seed, epoch, start, self.share)
+        return prefetch(found, self.device)
+
+    def length(self, epoch: int) -> int:
+        return self.prepared.train.count_batches(self.options.rows)
+
+    def tokens(self) -> int:
+        """Rows that are read: those of every window."""
+        return len(self.prepared.train) * self.prepared.train.past
+
+    def loss(
+        self, model: Any, batch: ForecastBatch, carried: State | None, count: int
+    ) -> tuple[Tensor, State | None]:
+        given = batch.values, batch.marks, batch.future_marks
+        if len(batch.values) != self.options.rows:
+            # An epoch's last batch may be smaller than what was compiled and recorded.
+            with model.uncompiled():
+                forecast = model.forecast(*given)
+        else:
+            forecast = (self.replayed or model.forecast)(*given)
+        return (forecast.float() - batch.future).square().sum() / count, None
+
+    def validate(self, model: Any) -> dict[str, float]:
+        rows = self.options.rows
+        found = score_forecasts(
+            model,
+            self.prepared.valid,
+            self.prepared.recipe,
+            rows=max(rows, VALIDATED_AT_ONCE) if self.device.type == "cuda" else rows,
+            device=self.device,
+        )["scaled"]
+        return {"loss": found["mse"], "mae": found["mae"]}
+
+    def alarm(self, model: Any, found: dict[str, float]) -> str | None:
+        return None

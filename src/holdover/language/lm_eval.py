@@ -1,0 +1,351 @@
+"""lm-evaluation-harness: holdover's models as one of its own, registered under the name `holdover`.
+
+* Only this module imports lm_eval. The harness up to 0.4.13 knows models of other packages once they
+  are imported, so its command line is started from here:
+  `python -m holdover.language.lm_eval run --model holdover --model_args pretrained=runs/train ...`
+* Texts are read as `holdover eval` reads them: windows of one stride, the state through the whole of a
+  text, every token scored once, nothing truncated however long a context is. The harness itself moves
+  the last window of a rolling text back until it is full; here it is short, and the past is in the
+  state (of a plain model: only in the overlap).
+* Byte models have no token for the beginning of a text: a newline stands before it.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..evaluation.scoring import Measure, score, segments_to_score
+from ..recurrent.checks import check_vocabulary
+from ..recurrent.model import RecurrentModel
+from ..runs.models import model_folder
+from ..runs.provenance import choose_device
+from ..text.tokens import Encoder, Tokens
+from ..tokenization.document import Document
+from ..tokenization.encoders import HFEncoder, open_encoder
+from .evaluation import open_to_read
+
+try:
+    from lm_eval.api.model import TemplateLM
+    from lm_eval.api.registry import register_model
+    from tqdm import tqdm
+except ImportError as error:
+    raise ImportError(
+        "holdover.language.lm_eval needs the lm-evaluation-harness: pip install 'holdover[harness]'."
+    ) from error
+
+# Rows for batch_size=auto.
+AUTO_ROWS = 16
+# The harness's names for how much is written, the first that is given wins.
+LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+# Settings of sampling that change nothing where the most likely token is taken.
+WITHOUT_EFFECT = {"top_k", "top_p", "min_p", "seed", "temperature", "do_sample"}
+# (context, continuation) as text, and the ids of both.
+Request = tuple[Any, list[int], list[int]]
+
+
+@register_model("holdover")
+class HoldoverLM(TemplateLM):
+    """pretrained: a holdover folder, a run, or the name of a stock model (or a RecurrentModel).
+
+    window, overlap: none takes what the model was trained with. carry: how far the state goes, the
+    word document or so many windows. batch_size: texts that are read side by side. tokenizer: none
+    takes the model's own. add_bos_token: none does as the tokenizer does.
+    """
+
+    def __init__(
+        self,
+        pretrained: str | RecurrentModel,
+        *,
+        tokenizer: str | Encoder | None = None,
+        gguf_file: str | None = None,
+        window: int | None = None,
+        overlap: int | None = None,
+        carry: int | str = "document",
+        batch_size: int | str = 1,
+        max_batch_size: int | None = None,
+        device: str | torch.device | None = None,
+        dtype: str | torch.dtype | None = None,
+        add_bos_token: bool | None = None,
+        prefix_token_id: int | None = None,
+        max_gen_toks: int = 256,
+    ) -> None:
+        super().__init__()
+        if isinstance(pretrained, RecurrentModel):
+            if tokenizer is None:
+                raise ValueError("A model without a folder has no tokenizer: give one too.")
+            self.model: RecurrentModel = pretrained
+        else:
+            self.model = open_to_read(pretrained, window, gguf_file)
+            tokenizer = tokenizer or open_encoder(model_folder(pretrained), gguf_file)
+        self.encoder: Encoder = open_encoder(tokenizer) if isinstance(tokenizer, str) else tokenizer
+        check_vocabulary(self.model, self.encoder)
+        # The harness looks for a tokenizer of transformers under this name.
+        self.tokenizer = self.encoder.tokenizer if isinstance(self.encoder, HFEncoder) else None
+        self._window = window or self.model.settings.window
+        self._overlap = self.model.settings.overlap if overlap is None else overlap
+        with self._reading():
+            pass  # refuses what does not fit
+        self.carry = carry
+        self._reset_every = _reset_every(carry)
+        self.batch_size = AUTO_ROWS if batch_size == "auto" else int(batch_size)
+        self.max_gen_toks = max_gen_toks
+        self._device = _device(device)
+        torch.nn.Module.to(self.model, device=self._device, dtype=_dtype(dtype))
+        self.model.eval()
+        self._prefix = prefix_token_id
+        self._adds_bos = _adds_bos(self.tokenizer) if add_bos_token is None else add_bos_token
+        self._special = frozenset(self.tokenizer.all_special_ids if self.tokenizer else ())
+
+    @property
+    def eot_token_id(self) -> Any:
+        """None for byte models: they write until they are stopped."""
+        return None if self.tokenizer is None else self.tokenizer.eos_token_id
+
+    @property
+    def prefix_token_id(self) -> int:
+        if self._prefix is not None:
+            return self._prefix
+        for token in (self.encoder.bos, self.eot_token_id):
+            if token is not None:
+                return token
+        return self._ids("\n")[0]
+
+    @property
+    def max_length(self) -> int:
+        return self._window
+
+    @property
+    def tokenizer_name(self) -> str:
+        return self.encoder.name.replace("/", "__")
+
+    def get_model_info(self) -> dict[str, Any]:
+        """Goes into the harness's record beside its results."""
+        recurrent = self.model.settings.carry != "none"
+        return {
+            "model_num_parameters": self.model.parameter_counts()["all"],
+            "model_dtype": str(self.model.dtype).removeprefix("torch."),
+            "window": self._window,
+            "overlap": self._overlap,
+            "stride": self._window - self._overlap,
+            "state": self.model.settings.carry if recurrent else "off",
+            "state_carried_through": self.carry if recurrent else "nothing",
+        }
+
+    def apply_chat_template(
+        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
+    ) -> str:
+        if self.tokenizer is None:
+            raise ValueError("Byte models have no chat template: leave --apply_chat_template out.")
+        return self.tokenizer.apply_chat_template(
+            chat_history,
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=not add_generation_prompt,
+        )
+
+    def tok_encode(
+        self, string: str, add_special_tokens: bool | None = None, **kwargs: Any
+    ) -> list[int]:
+        ids, bos = self._ids(string), self.encoder.bos
+        wanted = self._adds_bos if add_special_tokens is None else add_special_tokens
+        return [bos, *ids] if wanted and bos is not None and ids[:1] != [bos] else ids
+
+    def loglikelihood_rolling(
+        self, requests: Sequence[Any], disable_tqdm: bool = False
+    ) -> list[float]:
+        """log p of whole texts, the first token from the token that stands before every text."""
+        documents = [[self.prefix_token_id, *self._ids(request.args[0])] for request in requests]
+        nll = self._score(_stream(documents, None, self.encoder), None, disable_tqdm)
+        found = [0.0 - float(np.nansum(part)) for part in _split(nll, documents)]
+        for request, answer in zip(requests, found, strict=True):
+            self.cache_hook.add_partial("loglikelihood_rolling", request.args, answer)
+        return found
+
+    def _loglikelihood_tokens(
+        self, requests: Sequence[Request], disable_tqdm: bool = False, **kwargs: Any
+    ) -> list[tuple[float, bool]]:
+        documents = [context + continuation for _, context, continuation in requests]
+        lengths = [len(ids) for _, *pair in requests for ids in pair]
+        scored = np.repeat(np.arange(len(lengths)) % 2 == 1, np.array(lengths, np.int64))
+        tokens = _stream(documents, scored, self.encoder)
+        likeliest = np.ones(len(tokens), bool)
+
+        def compare(logits: Tensor, targets: Tensor, places: np.ndarray) -> None:
+            likeliest[places] = (logits.argmax(-1) == targets).cpu().numpy()
+
+        nll = self._score(tokens, compare, disable_tqdm)
+        parts = zip(_split(nll, documents), _split(likeliest, documents), strict=True)
+        found = [(0.0 - float(np.nansum(losses)), bool(right.all())) for losses, right in parts]
+        for (strings, _, _), answer in zip(requests, found, strict=True):
+            if strings is not None:
+                self.cache_hook.add_partial("loglikelihood", strings, answer)
+        return found
+
+    def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
+        """The most likely token again and again, one text after another."""
+        asked = [(request, *self._asked(request.args[1])) for request in requests]
+        found = []
+        for request, until, most in tqdm(asked, desc="Writing", disable=disable_tqdm):
+            ids = self.tok_encode(request.args[0]) or [self.prefix_token_id]
+            with self._reading():
+                text = self._write(ids, until, most)
+            self.cache_hook.add_partial("generate_until", request.args, text)
+            found.append(text)
+        return found
+
+    def _asked(self, options: dict[str, Any]) -> tuple[list[str], int]:
+        """Where to stop: texts, and a number of tokens. Refuses what is not done here."""
+        options = dict(options)
+        until = options.pop("until", None) or []
+        given = [options.pop(name, None) for name in LENGTHS]
+        most = next((int(length) for length in given if length is not None), self.max_gen_toks)
+        sampled = options.get("do_sample")
+        if sampled or (sampled is None and float(options.get("temperature") or 0) > 0):
+            raise ValueError(
+                "Sampling was asked for (do_sample or a temperature), and only the most likely token "
+                "is written here: give do_sample=False."
+            )
+        if options.pop("num_beams", 1) != 1:
+            raise ValueError(
+                "Beams were asked for, and one text is written here: give num_beams=1."
+            )
+        if unknown := sorted(set(options) - WITHOUT_EFFECT):
+            raise ValueError(f"{', '.join(unknown)}: not known here, leave it out of gen_kwargs.")
+        return [until] if isinstance(until, str) else list(until), most
+
+    @torch.no_grad()
+    def _write(self, ids: list[int], until: Sequence[str], most: int) -> str:
+        reader = _Reader(self.model, self._reset_every)
+        stops = [stop for stop in until if stop]
+        written: list[int] = []
+        text = ""
+        while len(written) < most and not any(stop in text for stop in stops):
+            token = int(reader.read(ids).argmax())
+            if token == self.eot_token_id:
+                break
+            ids = [token]
+            written += ids
+            shown = [number for number in written if number not in self._special]
+            text = self.encoder.decode(shown).decode(errors="replace")
+        return text[: min([text.find(stop) for stop in stops if stop in text], default=len(text))]
+
+    def _score(self, tokens: Tokens, measure: Measure | None, quiet: bool) -> np.ndarray:
+        """[N] -log p, NaN where nothing is predicted."""
+        with self._reading():
+            stretches = segments_to_score(tokens, self.model.settings, self._reset_every)
+            if not stretches or (tokens.scored is not None and not tokens.scored.any()):
+                return np.full(len(tokens), np.nan)
+            with tqdm(desc="Windows", disable=quiet) as bar:
+                scores = score(
+                    self.model,
+                    tokens,
+                    rows=self.batch_size,
+                    device=torch.device(self._device),
+                    reset_every=self._reset_every,
+                    measure=measure,
+                    advance=bar.update,
+                )
+        return scores.nll
+
+    def _reading(self) -> AbstractContextManager[None]:
+        return self.model.reading(window=self._window, overlap=self._overlap)
+
+    def _ids(self, string: str) -> list[int]:
+        document = Document("a request", lambda: iter((string.encode(),)))
+        return [
+            number
+            for ids, _, _ in self.encoder.encode_document(document)
+            for number in ids.tolist()
+        ]
+
+
+class _Reader:
+    """One text, read piece by piece through as many windows as it takes."""
+
+    def __init__(self, model: RecurrentModel, reset_every: int | None) -> None:
+        self.model = model
+        self.reset_every = 1 if model.settings.carry == "none" else reset_every
+        self.closed = 0
+        self.window = model.open_window()
+
+    def read(self, ids: list[int]) -> Tensor:
+        """[V] logits behind the last of these tokens."""
+        logits = None
+        while ids:
+            if self.window.length == self.window.room:
+                self._next_window()
+            room = self.window.room - self.window.length
+            piece = torch.tensor([ids[:room]], device=self.model.device)
+            logits, ids = self.window.feed(piece)[0, -1], ids[room:]
+        assert logits is not None
+        return logits
+
+    def _next_window(self) -> None:
+        state = self.window.close()
+        self.closed += 1
+        if self.reset_every is None or self.closed % self.reset_every:
+            self.window = self.model.open_window(state)
+            return
+        # The state is forgotten, the overlap is not: it is read again as in any window.
+        self.window = self.model.open_window()
+        if state.tail is not None:
+            self.window.feed(state.tail)
+
+
+def _stream(
+    documents: Sequence[Sequence[int]], scored: np.ndarray | None, encoder: Encoder
+) -> Tokens:
+    ids = np.fromiter((number for ids in documents for number in ids), np.int64)
+    bounds = np.cumsum([0, *map(len, documents)])
+    return Tokens(ids, bounds, {}, encoder, scored)
+
+
+def _split(values: np.ndarray, documents: Sequence[Sequence[int]]) -> list[np.ndarray]:
+    return np.split(values, np.cumsum([len(ids) for ids in documents])[:-1]) if documents else []
+
+
+def _reset_every(carry: int | str) -> int | None:
+    if carry == "document":
+        return None
+    if isinstance(carry, int) and carry >= 1:
+        return carry
+    raise ValueError(f"carry={carry!r} must be the word document or at least 1 window.")
+
+
+def _device(given: str | torch.device | None) -> torch.device:
+    """The harness asks for a GPU unless it is told otherwise: where there is none, the CPU."""
+    if given in (None, "auto") or (str(given)[:4] == "cuda" and not torch.cuda.is_available()):
+        return choose_device("auto")
+    return torch.device(given)
+
+
+def _dtype(given: str | torch.dtype | None) -> torch.dtype | None:
+    """None: as the model is, which a folder opens in float32."""
+    if given in (None, "auto") or isinstance(given, torch.dtype):
+        return None if given == "auto" else given
+    found = getattr(torch, str(given), None)
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        raise ValueError(f"dtype={given!r} is no precision: give float32, bfloat16 or float16.")
+    return found
+
+
+def _adds_bos(tokenizer: Any) -> bool:
+    """Whether a tokenizer of transformers begins a text with a token of its own."""
+    if tokenizer is None or tokenizer.bos_token_id is None:
+        return False
+    return tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]
+
+
+def main() -> None:
+    """The harness's own command line, with the model `holdover` in it."""
+    from lm_eval.__main__ import cli_evaluate
+
+    cli_evaluate()
+
+
+if __name__ == "__main__":
+    main()

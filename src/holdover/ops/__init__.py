@@ -1,0 +1,1 @@
+"""Scans, recurrence matrices and relative attention: tensors in, tensors out, no model."""

@@ -1,0 +1,297 @@
+"""RSA's mixture of attention and recurrence as operators of torch, by the kernels of scan_triton.py.
+
+A compiler takes each for one operation and does not look inside. They know nothing of triton until they
+run: it comes with torch for GPUs only.
+
+Memory, in tensors [B, H, T, D]: plain attention with its backward holds ten at its peak, the queries,
+keys, values, the output, its gradient, the three gradients, and as much as two in the fused kernel (one
+of float32). This adds two: the mixture, since the attention's own output is kept for its backward, and
+the gradient of what was attended. The recurrence itself is not kept: nothing of it is needed again.
+A third, the recurrence's gradient of the values, would be added if it were made where autograd goes
+through the mixture. So the mixture does not depend on the values but on a `promise`, which was made
+before the attention, so that its backward runs after the attention's, when that has let go of its own.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .kernels import DEVICES, HAS_TRITON, is_capable
+from .rem import Kernels
+
+CHUNK, COLUMNS = {2: 64, 4: 32}, {2: 32, 4: 16}
+"""Positions of a lane in one product and columns of one program, by the bytes of a number. A half of a
+head of 64, so that more programs share the work; in float32, which goes without the units for matrices,
+what the registers hold (so says the compiler for compute capability 9.0)."""
+TILE = 4096
+"""Numbers in one program of what is done number by number."""
+WARPS = 4
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def takes(kernel: Kernels, value: Tensor, gate: Tensor) -> bool:
+    """Whether the kernels compute this; what they do not is left to scan.py."""
+    width = value.shape[3]
+    return (
+        HAS_TRITON
+        and value.device.type in DEVICES
+        and value.dtype in DTYPES
+        and (kernel.rate.dtype, kernel.angle.dtype, gate.dtype) == (torch.float32,) * 3
+        and gate.numel() == 1
+        and width >= 16
+        and width & (width - 1) == 0
+        and kernel.sines is not None
+        and kernel.masked
+        and kernel.truncate is None
+        and not kernel.keep_diagonal
+        and is_capable(value.device)
+    )
+
+
+def promise(
+    kernel: Kernels, value: Tensor, gate: Tensor, present: Tensor | None, queries: int
+) -> tuple[Tensor, Tensor]:
+    """What `mix` needs to be differentiable; to be made before the attention (see above)."""
+    return torch.ops.holdover.rsa_promise(
+        value, kernel.rate, kernel.angle, gate, present, queries, kernel.dilations, kernel.sines
+    )
+
+
+def mix(
+    attended: Tensor,
+    promised: tuple[Tensor, Tensor],
+    kernel: Kernels,
+    value: Tensor,
+    gate: Tensor,
+    present: Tensor | None,
+) -> Tensor:
+    """(1 - gate) attended + gate P V for the kernel's heads, attended [B, H, T, D] for the others.
+
+    `value` [B, H, S, D], or of fewer heads where it has those of the kernel. Keys that are not
+    `present` [B, S] are not read.
+    """
+    return torch.ops.holdover.rsa_mix(
+        attended, *promised, value, gate, present, kernel.dilations, kernel.sines
+    )
+
+
+@torch.library.custom_op("holdover::rsa_mix", mutates_args=())
+def _mix(
+    attended: Tensor,
+    promised: Tensor,
+    powers: Tensor,
+    value: Tensor,
+    gate: Tensor,
+    present: Tensor | None,
+    dilations: list[int],
+    sines: list[bool],
+) -> Tensor:
+    attended, value, present = _rows(attended), _rows(value), _each(present, value)
+    output = torch.empty_like(attended)
+    batch, heads, queries, _ = attended.shape
+    walk = _walk(value, dilations, sines)
+    with torch.cuda.device_of(value):
+        _kernels().scan_and_mix[(walk["LANES"] * walk["BLOCKS"], heads, batch)](
+            attended,
+            value,
+            present,
+            powers,
+            gate,
+            output,
+            *attended.stride()[:3],
+            *value.stride()[:3],
+            0 if present is None else present.stride(0),
+            *output.stride()[:3],
+            value.shape[2],
+            queries,
+            **walk,
+        )
+    return output
+
+
+@_mix.register_fake
+def _(attended, promised, powers, value, gate, present, dilations, sines):
+    return torch.empty_like(_rows(attended))
+
+
+@torch.library.custom_op("holdover::rsa_mix_backward", mutates_args=())
+def _mix_backward(
+    gradient: Tensor, attended: Tensor, gate: Tensor, heads: int
+) -> tuple[Tensor, Tensor]:
+    """Of what was attended, and of the gate, as far as it is the attention's."""
+    gradient, attended = _rows(gradient), _rows(attended)
+    batch, all_heads, queries, width = attended.shape
+    height = max(1, TILE // width)
+    tiles = -(-queries // height)
+    of_attended = torch.empty_like(attended)
+    of_gate = gate.new_empty(heads * batch * tiles)
+    with torch.cuda.device_of(gradient):
+        _kernels().unmix[(tiles, all_heads, batch)](
+            gradient,
+            attended,
+            gate,
+            of_attended,
+            of_gate,
+            *gradient.stride()[:3],
+            *attended.stride()[:3],
+            *of_attended.stride()[:3],
+            queries,
+            HEADS=heads,
+            HEIGHT=height,
+            WIDTH=width,
+            num_warps=WARPS,
+        )
+    return of_attended, of_gate.sum()
+
+
+@_mix_backward.register_fake
+def _(gradient, attended, gate, heads):
+    return torch.empty_like(_rows(attended)), gate.new_empty(())
+
+
+@torch.library.custom_op("holdover::rsa_promise", mutates_args=())
+def _promise(
+    value: Tensor,
+    rate: Tensor,
+    angle: Tensor,
+    gate: Tensor,
+    present: Tensor | None,
+    queries: int,
+    dilations: list[int],
+    sines: list[bool],
+) -> tuple[Tensor, Tensor]:
+    """[B, heads, T, D] with the memory of one number, which nobody reads: what counts is that the
+    gradient of the mixture passes through it. And [heads, 4, C + 1] the powers of rho."""
+    promised, powers = _promised(value, rate, queries, dilations)
+    with torch.cuda.device_of(value):
+        _kernels().tabulate[(len(dilations),)](
+            rate.contiguous(), angle.contiguous(), powers, CHUNK=powers.shape[2] - 1
+        )
+    return promised, powers
+
+
+@_promise.register_fake
+def _(value, rate, angle, gate, present, queries, dilations, sines):
+    return _promised(value, rate, queries, dilations)
+
+
+def _promised(
+    value: Tensor, rate: Tensor, queries: int, dilations: list[int]
+) -> tuple[Tensor, Tensor]:
+    batch, _, _, width = value.shape
+    one = value.new_empty(()).expand(batch, len(dilations), queries, width)
+    return one, rate.new_empty(len(dilations), 4, _chunk(value, dilations) + 1)
+
+
+@torch.library.custom_op("holdover::rsa_recurrence_backward", mutates_args=())
+def _recurrence_backward(
+    gradient: Tensor,
+    value: Tensor,
+    rate: Tensor,
+    powers: Tensor,
+    gate: Tensor,
+    present: Tensor | None,
+    dilations: list[int],
+    sines: list[bool],
+) -> tuple[Tensor, Tensor]:
+    """Of the values, and [3, heads] of the gate (each head's share), the rates and the angles."""
+    gradient, value, present = _rows(gradient), _rows(value), _each(present, value)
+    of_value = torch.empty_like(value)
+    batch, heads, keys, _ = value.shape
+    walk = _walk(value, dilations, sines)
+    programs = walk["LANES"] * walk["BLOCKS"]
+    of_numbers = rate.new_empty(3, len(dilations), batch * programs)
+    with torch.cuda.device_of(value):
+        _kernels().scan_back[(programs, heads, batch)](
+            gradient,
+            value,
+            present,
+            rate.contiguous(),
+            powers,
+            gate,
+            of_value,
+            of_numbers,
+            *gradient.stride()[:3],
+            *value.stride()[:3],
+            0 if present is None else present.stride(0),
+            *of_value.stride()[:3],
+            keys,
+            gradient.shape[2],
+            **walk,
+        )
+    return of_value, of_numbers.sum(2)
+
+
+@_recurrence_backward.register_fake
+def _(gradient, value, rate, powers, gate, present, dilations, sines):
+    return torch.empty_like(_rows(value)), rate.new_empty(3, len(dilations))
+
+
+def _keep_mix(ctx, inputs, output):
+    attended, _, _, _, gate, _, dilations, _ = inputs
+    ctx.save_for_backward(attended, gate)
+    ctx.heads = len(dilations)
+
+
+def _mix_gradients(ctx, gradient):
+    attended, gate = ctx.saved_tensors
+    of_attended, of_gate = torch.ops.holdover.rsa_mix_backward(gradient, attended, gate, ctx.heads)
+    of_promised = gradient[:, : ctx.heads]
+    return of_attended, of_promised, None, None, of_gate.view_as(gate), None, None, None
+
+
+def _keep_promise(ctx, inputs, output):
+    value, rate, _, gate, present, _, ctx.dilations, ctx.sines = inputs
+    ctx.save_for_backward(value, rate, output[1], gate, present)
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
+
+
+def _promise_gradients(ctx, gradient, _):
+    value, rate, powers, gate, present = ctx.saved_tensors
+    of_value, of_numbers = torch.ops.holdover.rsa_recurrence_backward(
+        gradient, value, rate, powers, gate, present, ctx.dilations, ctx.sines
+    )
+    of_gate, of_rate, of_angle = of_numbers
+    return of_value, of_rate, of_angle, of_gate.sum().view_as(gate), None, None, None, None
+
+
+_mix.register_autograd(_mix_gradients, setup_context=_keep_mix)
+_promise.register_autograd(_promise_gradients, setup_context=_keep_promise)
+
+
+def _kernels() -> Any:
+    from ..ops import scan_triton
+
+    return scan_triton
+
+
+def _walk(value: Tensor, dilations: list[int], sines: list[bool]) -> dict[str, Any]:
+    """What the kernels that walk are made for."""
+    columns = min(COLUMNS[value.dtype.itemsize], value.shape[3])
+    return {
+        "DILATIONS": tuple(dilations),
+        "SINES": tuple(int(sine) for sine in sines),
+        "HEADS": len(dilations),
+        "LANES": max(dilations),
+        "BLOCKS": value.shape[3] // columns,
+        "CHUNK": _chunk(value, dilations),
+        "COLUMNS": columns,
+        "num_warps": WARPS,
+    }
+
+
+def _chunk(value: Tensor, dilations: list[int]) -> int:
+    """Positions in a chunk: no more than the longest lane needs."""
+    most, longest = CHUNK[value.dtype.itemsize], -(-value.shape[2] // min(dilations))
+    return next(size for size in (16, 32, most) if size == most or size >= longest)
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    """Kernels read rows of neighbouring numbers."""
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def _each(present: Tensor | None, value: Tensor) -> Tensor | None:
+    return None if present is None else _rows(present).expand(value.shape[0], -1)

@@ -1,0 +1,90 @@
+"""Is a reader's state used? The same questions with every window's state taken away, or another's.
+
+* As for language models (diagnose.py): every window is read again with a state of one's choice, which
+  is all that it knows of the windows before it.
+* Only questions of two windows and more are read: the others have no state to take away.
+* Differences are paired, question by question.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..evaluation.intervals import Resampled
+from .answering import KeptStates, Scored, answer_questions, score_answers
+from .batches import Pairs
+from .reader import Reader
+
+
+def questions_with_past(pairs: Pairs) -> np.ndarray:
+    return np.flatnonzero(pairs.counts > 1)
+
+
+def state_use(
+    reader: Reader,
+    pairs: Pairs,
+    own: Scored,
+    kept: KeptStates,
+    *,
+    rows: int,
+    device: torch.device,
+    longest: int,
+    draws: int,
+    seed: int,
+    advance: Callable[[int], None] = lambda windows: None,
+) -> dict[str, Any] | None:
+    """EM, F1 and loss with no state and with another question's, and what they lie above those with
+    the own one; None where fewer than two questions have a past."""
+    chosen = questions_with_past(pairs)
+    if len(chosen) < 2:
+        return None
+    part = Pairs([pairs.pairs[number] for number in chosen], pairs.layout)
+    other = _others(len(chosen), seed)
+    resampled = Resampled(np.arange(len(chosen)), draws, seed)
+
+    def read(state_of: Any) -> dict[str, Any]:
+        answers = answer_questions(
+            reader,
+            part,
+            rows=rows,
+            device=device,
+            longest=longest,
+            state_of=state_of,
+            advance=advance,
+        )
+        scored = score_answers(answers, part)
+        return {
+            name: {
+                "value": float(getattr(scored, name).mean()),
+                "above_own": interval(
+                    resampled, getattr(scored, name) - getattr(own, name)[chosen]
+                ),
+            }
+            for name in ("em", "f1", "nll")
+        }
+
+    own_states = read(lambda number, window: kept.before(int(chosen[number]), window))
+    return {
+        "questions": len(chosen),
+        "own": {name: float(getattr(own, name)[chosen].mean()) for name in ("em", "f1", "nll")},
+        # Read window by window from the kept states: how nearly the same comes out.
+        "own_differs_from_first_reading": abs(own_states["nll"]["above_own"]["value"]),
+        "zeroed": read(lambda number, window: None),
+        "other": read(lambda number, window: kept.before(int(chosen[other[number]]), window)),
+    }
+
+
+def interval(resampled: Resampled, values: np.ndarray) -> dict[str, float | None]:
+    """Mean over questions with its 95 % bounds."""
+    value, low, high = resampled.interval(values, np.ones(len(values)), transform=lambda mean: mean)
+    return {"value": value, "low": low, "high": high}
+
+
+def _others(count: int, seed: int) -> np.ndarray:
+    """[count] for each question another one: the next in a drawn circle."""
+    circle = np.random.default_rng(seed).permutation(count)
+    following = np.empty(count, dtype=np.int64)
+    following[circle] = np.roll(circle, 1)
+    return following

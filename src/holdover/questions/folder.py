@@ -1,0 +1,129 @@
+"""A reader in a folder.
+
+config.json, model.safetensors            the encoder with its state: RecurrentModel.from_pretrained
+tokenizer.json, ...                       its tokenizer
+holdover_reader.json, .safetensors        the heads
+holdover_run.json                         how it was trained
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ..backbones.heads import class_named
+from ..backbones.registry import spec_of
+from ..carries.registry import CARRIES
+from ..config import RecurrenceConfig
+from ..recurrent.attach import add_recurrence
+from ..recurrent.model import RecurrentModel
+from ..runs.models import RUN, in_own_memory, model_folder, quietly, read_run, recurrence_of
+from ..storage import write_atomically
+from ..tokenization.encoders import encoder_of
+from .pairs import PairTokenizer
+from .question import KINDS
+from .reader import Reader
+
+ABOUT = "holdover_reader.json"
+HEADS = "holdover_reader.safetensors"
+FORMAT = "holdover.reader.v1"
+
+
+@dataclass(frozen=True)
+class SavedReader:
+    reader: Reader
+    tokenizer: PairTokenizer
+    run: dict[str, Any] | None  # what it says of its training
+
+
+def build_reader(name: str, recurrence: RecurrenceConfig, *, shrink: bool = False) -> Reader:
+    """New heads and a new state, drawn from torch's random numbers, on a pretrained encoder.
+
+    shrink: windows that are longer than the model's positions become as long as those.
+    """
+    if recurrence_of(name) is not None:
+        raise ValueError(
+            f"{name} has a recurrence already: give the pretrained encoder that is to get one, or "
+            "continue a run with --resume."
+        )
+    folder = model_folder(name)
+    try:
+        with quietly():
+            base = class_named("AutoModel").from_pretrained(folder, dtype=torch.float32)
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        told = " ".join(str(error).split()).split(". ")[0].rstrip(".")
+        raise ValueError(
+            f"The encoder {name} could not be opened ({told}): give a folder with a saved model, or a "
+            "name that the Hugging Face hub knows and can be reached for."
+        ) from error
+    base = in_own_memory(base)
+    limit = spec_of(base.config.model_type).positions(base.config)
+    if shrink and limit is not None:
+        # Memory tokens stand in the window too, in front and behind.
+        added = 2 * recurrence.slots if recurrence.carry == "tokens" else 0
+        recurrence = recurrence.replace(window=min(recurrence.window, limit - added))
+    return Reader(add_recurrence(base, recurrence))
+
+
+def fitting(recurrence: RecurrenceConfig, own: RecurrenceConfig) -> RecurrenceConfig:
+    """Settings whose defaults (`own`) are meant for one kind of state, without those that the kind that
+    was chosen does not use."""
+    if recurrence.carry not in CARRIES:
+        return RecurrenceConfig.from_dict(recurrence.to_dict())
+    general = RecurrenceConfig()
+    optional = frozenset().union(*(kind.uses for kind in CARRIES.values()))
+    unused = [
+        name
+        for name in optional - CARRIES[recurrence.carry].uses
+        if getattr(recurrence, name) == getattr(own, name)
+    ]
+    values = recurrence.to_dict() | {name: getattr(general, name) for name in unused}
+    return RecurrenceConfig.from_dict(values)
+
+
+def save_reader(
+    folder: Path, reader: Reader, encoder: Any, weights: dict[str, Tensor] | None = None
+) -> None:
+    """weights: those of the reader, where processes hold parts of them."""
+    weights = reader.state_dict() if weights is None else weights
+    with quietly():
+        reader.encoder.save_pretrained(folder, state_dict=_below("encoder.", weights))
+    encoder.save(folder)
+    heads = {name: t.detach().cpu().contiguous() for name, t in _below("heads.", weights).items()}
+    save_file(heads, folder / HEADS)
+    about = {"format": FORMAT, "kinds": list(KINDS)}
+    write_atomically(folder / ABOUT, (json.dumps(about, indent=2) + "\n").encode())
+
+
+def _below(prefix: str, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): t for k, t in weights.items() if k.startswith(prefix)}
+
+
+def open_reader(name: str | Path) -> SavedReader:
+    """A saved reader, or the best of a run, in evaluation mode."""
+    folder = Path(model_folder(str(name)))
+    if not (folder / ABOUT).is_file():
+        raise ValueError(
+            f"{name} is no reader (it has no {ABOUT}): give a folder that holdover qa train wrote."
+        )
+    try:
+        about = json.loads((folder / ABOUT).read_text())
+        if (about["format"], about["kinds"]) != (FORMAT, list(KINDS)):
+            raise ValueError(f"its {ABOUT} is of another format")
+        with quietly():
+            encoder = RecurrentModel.from_pretrained(folder, dtype=torch.float32)
+        reader = Reader(encoder)
+        reader.heads.load_state_dict(load_file(folder / HEADS))
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        told = " ".join(str(error).split()).rstrip(".")
+        raise ValueError(
+            f"The reader in {name} is truncated or damaged ({told}): copy it or train it again."
+        ) from error
+    run = read_run(folder / RUN) if (folder / RUN).is_file() else None
+    tokenizer = PairTokenizer(encoder_of(str(folder)))
+    return SavedReader(in_own_memory(reader).eval(), tokenizer, run)

@@ -1,0 +1,1 @@
+"""Jobs on a SLURM cluster: submit, keep through time limits, follow, list."""
