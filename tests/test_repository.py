@@ -131,6 +131,8 @@ def test_public_names_are_these():
     assert sorted(holdover.__all__) == [
         "BACKBONES",
         "CARRIES",
+        "Carry",
+        "CarryInputs",
         "OutputRequest",
         "Recompute",
         "RecurrenceConfig",
@@ -139,10 +141,12 @@ def test_public_names_are_these():
         "RecurrentOutput",
         "Session",
         "State",
+        "StepTrace",
         "Window",
         "add_recurrence",
         "cut",
         "lens",
+        "register_carry",
         "remove_recurrence",
         "unroll",
     ]

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from holdover import Recompute, State
-from holdover import unrolling as unroll
+from holdover import Recompute, State, unroll
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ _public_name, __dir__, __all__ = lazy_exports(
     __name__,
     {
         ".backbones.registry": "BACKBONES",
-        ".carries.registry": "CARRIES",
+        ".carries.base": "Carry CarryInputs StepTrace",
+        ".carries.registry": "CARRIES register_carry",
         ".config": "RecurrenceConfig",
         ".evaluation.token_lens": "lens",
         ".generation.session": "Session",

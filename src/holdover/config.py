@@ -1,6 +1,8 @@
 """RecurrenceConfig: everything that says what is carried between windows, and how.
 
-* Plain data: frozen, keyword-only, the same keys in Python, in `config.json` and in error messages.
+* Plain data: frozen, keyword-only, the same flat keys in Python, in `config.json` and in error messages.
+* Fields that all kinds share are defined here. The others are routed to the settings class of the kind
+  (carries/NAME_settings.py) and can be read as attributes here too.
 * What can be checked without a model is checked here; what needs the model (positions, layers) is
   checked when it is attached.
 """
@@ -8,25 +10,24 @@
 import dataclasses
 import difflib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-PoolingName = Literal["mean", "max", "last", "attention", "fixed-key"]
+from .carries.kinds import KIND_SETTINGS, settings_class
+from .carries.setting_checks import as_tuples, at_least, check_choices
 
-CHOICES: dict[str, tuple[str, ...]] = {
-    "pooling": ("mean", "max", "last", "attention", "fixed-key"),
-    "mix_layers": ("all", "last"),
-    "map_activation": ("relu", "gelu"),
-    "start": ("none", "learned"),
-    "pool_positions": ("all", "non_overlap"),
-    "recompute": ("none", "window", "auto"),
-    "lower_layers": ("auto", "batched", "per_window"),
-}
-# What only rsa=True uses.
+# Fields that only rsa=True uses.
 RSA_FIELDS = ("rem_counts", "rem_dilations", "rem_gate", "rem_truncate", "rsa_layers")
+# Fields that change how a model is trained, not what its state means.
+TRAINING_ONLY = frozenset({"detach_state", "horizon", "recompute", "memory_budget"})
 
 
-@dataclass(frozen=True, kw_only=True)
+def kind_fields(kind: type) -> dict[str, dataclasses.Field[Any]]:
+    return {field.name: field for field in dataclasses.fields(kind)}
+
+
+@dataclass(frozen=True, kw_only=True, init=False)
 class RecurrenceConfig:
     """What one window hands to the next.
 
@@ -34,31 +35,17 @@ class RecurrenceConfig:
     mix of all layers, mapped by three hidden layers, read as one extra key and value by layer 2.
     """
 
+    NOT_SETTINGS: ClassVar = frozenset({"kind"})
+
     window: int = 300
     """Tokens a window holds (T)."""
     overlap: int = 0
     """Tokens of a window that the next one reads again (o)."""
     carry: str = "pooled"
-    """A name in CARRIES: pooled summary vectors, memory tokens, the backbone's own memory (XLNet,
+    """Kind of state: pooled summary vectors, memory tokens, the backbone's own memory (XLNet,
     Transformer-XL), that and the states of its recurrent layers ("blocks"), or none."""
-    slots: int = 1
-    """Vectors in the state (with carry="tokens": read positions, and as many write positions)."""
-    insert_layer: int | Literal["all"] = 2
-    """Layer that reads a pooled state, counted from 1, or "all"; 2 as published."""
-    pooling: PoolingName = "mean"
-    """How the positions of a window become one vector a slot."""
-    mix_layers: Literal["all", "last"] = "all"
-    """Layers whose outputs are pooled: a learned mix of all, or the last alone."""
-    map_hidden: tuple[int, ...] = (200, 200, 200)
-    """Hidden sizes of the feed-forward map between windows; () is one linear map."""
-    map_activation: Literal["relu", "gelu"] = "relu"
-    """Between the layers of that map."""
-    start: Literal["none", "learned"] = "none"
-    """What the first window of a document reads: nothing (the method), or a learned state."""
-    pool_positions: Literal["all", "non_overlap"] = "all"
-    """Positions that are pooled; non_overlap leaves out those the next window reads again."""
-    memory_length: int | None = None
-    """Positions carry="memory" and "blocks" keep in every layer; none keeps one window."""
+    kind: Any = None
+    """Settings of the kind; built from the other keywords."""
     rsa: bool = False
     """Mix a recurrence over the window's positions into the attention of layers (RSA)."""
     rem_counts: tuple[int, ...] = (0, 0, 0, 0, 2, 2)
@@ -78,49 +65,62 @@ class RecurrenceConfig:
     recompute: Literal["none", "window", "auto"] = "none"
     """Keep every window's activations, recompute each in its backward, or as memory_budget allows."""
     memory_budget: int | None = None
-    """Bytes of activations recompute="auto" may keep; none takes a share of what is free."""
-    lower_layers: Literal["auto", "batched", "per_window"] = "auto"
-    """Run the layers below insert_layer for all windows in one batch, or window by window."""
+    """Bytes of activations recompute="auto" may keep; none takes a share of the free memory."""
 
-    def __post_init__(self) -> None:
-        for name in ("map_hidden", "rem_counts", "rem_dilations"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+    def __init__(self, **values: Any) -> None:
+        shared = {f.name: f.default for f in dataclasses.fields(self) if f.name != "kind"}
+        # Subclasses may have other defaults for fields of a kind.
+        own_defaults = {
+            name: shared.pop(name) for name in list(shared) if name not in SHARED_FIELDS
+        }
+        for name in shared:
+            object.__setattr__(self, name, values.pop(name, shared[name]))
+        kind_class = settings_class(self.carry)
+        known = kind_fields(kind_class)
+        chosen = {name: value for name, value in own_defaults.items() if name in known}
+        chosen |= {name: values.pop(name) for name in list(values) if name in known}
+        _refuse_unknown(self.carry, {**values}, [*shared, *known])
+        object.__setattr__(self, "kind", kind_class(**chosen))
+        for name in own_defaults:
+            value = getattr(self.kind, name) if name in known else _general_default(name)
+            object.__setattr__(self, name, value)
+        self._check()
+
+    def __getattr__(self, name: str) -> Any:
+        """A field of the kind; a kind that does not have it reads as the field's default."""
+        if name.startswith("__") or name == "kind":
+            raise AttributeError(name)
+        if hasattr(self.kind, name):
+            return getattr(self.kind, name)
+        return _general_default(name)
+
+    def _check(self) -> None:
+        as_tuples(self, "rem_counts", "rem_dilations")
         if self.rsa_layers != "all":
-            object.__setattr__(self, "rsa_layers", tuple(self.rsa_layers))
-        for name, choices in CHOICES.items():
-            value = getattr(self, name)
-            if value not in choices:
-                raise ValueError(
-                    f"RecurrenceConfig({name}={value!r}) is not a choice; "
-                    f"use one of {', '.join(map(repr, choices))}."
-                )
-        _at_least("window", self.window, 1)
-        _at_least("overlap", self.overlap, 0)
-        _at_least("slots", self.slots, 1)
-        for name in ("horizon", "memory_length", "memory_budget", "rem_truncate"):
+            as_tuples(self, "rsa_layers")
+        check_choices(self)
+        at_least("window", self.window, 1)
+        at_least("overlap", self.overlap, 0)
+        for name in ("horizon", "memory_budget", "rem_truncate"):
             if getattr(self, name) is not None:
-                _at_least(name, getattr(self, name), 1)
-        for size in self.map_hidden:
-            _at_least("map_hidden", size, 1)
+                at_least(name, getattr(self, name), 1)
         if self.overlap >= self.window:
             raise ValueError(
                 f"overlap={self.overlap} must be smaller than window={self.window}: "
                 "every window has to read at least one new token."
             )
-        if self.insert_layer != "all":
-            _at_least("insert_layer", self.insert_layer, 1, or_else='or the word "all"')
         self._check_rsa()
 
     def _check_rsa(self) -> None:
         for count in self.rem_counts:
-            _at_least("rem_counts", count, 0)
+            at_least("rem_counts", count, 0)
         if len(self.rem_counts) != 6 or sum(self.rem_counts) < 1:
             raise ValueError(
                 f"rem_counts={self.rem_counts} must be six numbers of heads, with a regular, a cos, a "
                 "sin matrix and with the dilated three, and at least 1 together."
             )
         for dilation in self.rem_dilations:
-            _at_least("rem_dilations", dilation, 1)
+            at_least("rem_dilations", dilation, 1)
         dilated = sum(self.rem_counts[3:])
         if len(self.rem_dilations) != dilated:
             raise ValueError(
@@ -133,46 +133,39 @@ class RecurrenceConfig:
             )
         if self.rsa_layers != "all":
             for layer in self.rsa_layers:
-                _at_least("rsa_layers", layer, 1, or_else='or the word "all"')
+                at_least("rsa_layers", layer, 1, or_else='or the word "all"')
             if not self.rsa_layers or len(set(self.rsa_layers)) != len(self.rsa_layers):
                 raise ValueError(
                     f"rsa_layers={self.rsa_layers} must name one or more layers, each of them once, or "
                     'be the word "all".'
                 )
 
+    @classmethod
+    def further_settings(cls) -> list[type]:
+        """Settings classes of the kinds: their fields are keywords, flags and keys too."""
+        return list(dict.fromkeys(KIND_SETTINGS.values()))
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain values as a JSON file has them."""
-        values = dataclasses.asdict(self)
+        """Flat plain values, as a JSON file has them: the shared fields and those of the kind."""
+        values = {name: getattr(self, name) for name in SHARED_FIELDS}
+        values |= dataclasses.asdict(self.kind)
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in values.items()
         }
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "RecurrenceConfig":
-        known = [field.name for field in dataclasses.fields(cls)]
-        for key in values:
-            if key not in known:
-                near = difflib.get_close_matches(key, known, n=3) or known
-                raise ValueError(
-                    f"{key!r} is not a field of RecurrenceConfig; did you mean {', '.join(near)}?"
-                )
+    def from_dict(cls, values: Mapping[str, Any]) -> "RecurrenceConfig":
         return cls(**values)
 
     def replace(self, **changes: Any) -> "RecurrenceConfig":
-        return dataclasses.replace(self, **changes)
+        return type(self)(**{**self.to_dict(), **changes})
 
     def state_fields(self) -> dict[str, Any]:
         """The fields that decide what a state means: states are exchanged only when they agree."""
-        training_only = {
-            "detach_state",
-            "horizon",
-            "recompute",
-            "memory_budget",
-            "lower_layers",
-        }
-        # States of models without it do not mention it.
+        # States of models without rsa do not mention it.
         unused = frozenset() if self.rsa else {"rsa", *RSA_FIELDS}
+        training_only = TRAINING_ONLY | self.kind.TRAINING_ONLY
         return {
             key: value
             for key, value in self.to_dict().items()
@@ -180,7 +173,35 @@ class RecurrenceConfig:
         }
 
 
-def _at_least(name: str, value: Any, least: int, or_else: str = "") -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        tail = f" {or_else}" if or_else else ""
-        raise ValueError(f"{name}={value!r} must be a whole number of at least {least}{tail}.")
+SHARED_FIELDS = tuple(
+    field.name for field in dataclasses.fields(RecurrenceConfig) if field.name != "kind"
+)
+
+
+def _general_default(name: str) -> Any:
+    for kind in KIND_SETTINGS.values():
+        if name in kind_fields(kind):
+            return kind_fields(kind)[name].default
+    raise AttributeError(f"RecurrenceConfig has no field {name!r}.")
+
+
+def _refuse_unknown(carry: str, values: dict[str, Any], known: list[str]) -> None:
+    """Refuse a keyword that does not exist, and one that would do nothing for this kind."""
+    elsewhere = {
+        name: field.default
+        for kind in KIND_SETTINGS.values()
+        for name, field in kind_fields(kind).items()
+    }
+    for name, value in values.items():
+        if name not in elsewhere:
+            near = difflib.get_close_matches(name, [*known, *elsewhere], n=3) or known
+            raise ValueError(
+                f"{name!r} is not a field of RecurrenceConfig; did you mean {', '.join(near)}?"
+            )
+        # Files of version 0.1.0 hold the fields of all kinds, at their defaults.
+        default = elsewhere[name]
+        if (tuple(value) if isinstance(value, list) else value) != default:
+            raise ValueError(
+                f"{name}={value!r} has no effect with carry={carry!r}: leave it out, or choose another "
+                "kind of state."
+            )

@@ -244,7 +244,7 @@ def test_decoders_read_what_was_before_and_encoders_both_sides(name):
 
 def attention_outputs(model, ids) -> torch.Tensor:
     found = []
-    attention = model.hooks.layers[0].get_submodule(model.row.attention)
+    attention = model.hooks.layers[0].get_submodule(model.spec.attention)
     handle = attention.register_forward_hook(lambda module, args, output: found.append(output[0]))
     outputs_of(model, ids)
     handle.remove()

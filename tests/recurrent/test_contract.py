@@ -1,7 +1,6 @@
 """Laws that hold for every backbone and every mechanism option: adding a row adds its tests."""
 
 import copy
-import dataclasses
 
 import pytest
 import torch
@@ -127,9 +126,17 @@ def test_every_row_has_a_tiny_configuration():
 
 
 def test_every_choice_of_every_option_is_in_the_grid():
-    from holdover.config import CHOICES
+    from typing import Literal, get_args, get_origin, get_type_hints
 
-    default = dataclasses.asdict(holdover.RecurrenceConfig())
+    from holdover.carries.kinds import KIND_SETTINGS
+    from holdover.config import RecurrenceConfig
+
+    hints: dict = {}
+    for settings in (*KIND_SETTINGS.values(), RecurrenceConfig):
+        hints |= get_type_hints(settings)
+    CHOICES = {name: get_args(kind) for name, kind in hints.items() if get_origin(kind) is Literal}
+
+    default = holdover.RecurrenceConfig().to_dict()
     # Recomputing and truncation are laws of their own below.
     for field in set(CHOICES) - {"recompute"}:
         used = {options.get(field, default[field]) for options in OPTIONS.values()}

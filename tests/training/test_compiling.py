@@ -3,7 +3,7 @@
 import pytest
 from torch._inductor import config
 
-from holdover.recurrent.compile_options import compiler_options
+from holdover.recurrent.compile import compiler_options
 
 
 def test_a_compiler_that_rounds_what_it_saves_is_told_nothing(monkeypatch):

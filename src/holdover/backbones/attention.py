@@ -1,4 +1,4 @@
-"""The seam at an attention module: carried rows become keys and values of one layer.
+"""The hooks at an attention module: carried rows become keys and values of one layer.
 
 * The rows are put in front of the module's input, through the layer's own norm, and their outputs are
   dropped: they are projected like tokens (key norms, grouped heads, LoRA and all) and never query.
@@ -58,10 +58,10 @@ class AttentionHook:
 
     def rows(self) -> Tensor | None:
         """[B, E, k] rows to insert now, as the attention module takes them."""
-        reading = self.hooks.reading
-        if reading is None or reading.rows is None:
+        call = self.hooks.call
+        if call is None or call.inputs.rows is None:
             return None
-        return reading.rows if self.norm is None else self.norm(reading.rows)
+        return call.inputs.rows if self.norm is None else self.norm(call.inputs.rows)
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
         """The call's arguments with the rows in front; None leaves the call as it is."""
@@ -72,21 +72,21 @@ class AttentionHook:
         hidden = named["hidden_states"]
         rows = rows.to(hidden.dtype)
         count = rows.shape[1]
-        visible = self.hooks.reading.visible
+        call = self.hooks.call
         named["hidden_states"] = torch.cat([rows, hidden], 1)
         named["attention_mask"] = extend_mask(
             named.get("attention_mask"),
             count,
-            visible,
+            call.inputs.visible,
             hidden,
-            causal=self.hooks.row.causal,
-            past=self.hooks.past,
+            causal=self.hooks.spec.causal,
+            past=call.past,
         )
         if named.get("position_embeddings") is not None:
             named["position_embeddings"] = unrotated(named["position_embeddings"], count)
         for name in CACHE_ARGUMENTS:
             if named.get(name) is not None:
-                named[name] = CacheWithoutRows(named[name], count)
+                named[name] = CacheWithoutRows(named[name], count, call.keeps_row_keys)
         self.adjust(named, count)
         return named
 
@@ -95,10 +95,10 @@ class AttentionHook:
 
     def strip(self, output: Any) -> Any:
         """The module's output without the rows'."""
-        reading = self.hooks.reading
-        if reading is None or reading.rows is None:
+        call = self.hooks.call
+        if call is None or call.inputs.rows is None:
             return output
-        count = reading.rows.shape[1]
+        count = call.inputs.rows.shape[1]
         return (output[0][:, count:], *output[1:])
 
 
@@ -108,15 +108,22 @@ class CacheWithoutRows:
     What is cached, cropped or reordered stays stock; the rows are put in front of what it returns.
     """
 
-    def __init__(self, cache: Any, count: int) -> None:
+    def __init__(self, cache: Any, count: int, keeps_row_keys: bool = False) -> None:
         self.cache = cache
         self.count = count
+        self.keeps_row_keys = keeps_row_keys
 
     def update(
-        self, keys: Tensor, values: Tensor, *args: Any, **kwargs: Any
+        self, keys: Tensor, values: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         count = self.count
-        stock = self.cache.update(keys[:, :, count:], values[:, :, count:], *args, **kwargs)
+        stock = self.cache.update(
+            keys[:, :, count:], values[:, :, count:], layer_idx, *args, **kwargs
+        )
+        if self.keeps_row_keys:
+            # Copies: views would keep the tokens that were projected with them alive.
+            rows = keys[:, :, :count].clone(), values[:, :, :count].clone()
+            self.cache.layers[layer_idx].rows = rows
         return (
             torch.cat([keys[:, :, :count], stock[0]], 2),
             torch.cat([values[:, :, :count], stock[1]], 2),

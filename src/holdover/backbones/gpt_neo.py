@@ -31,10 +31,10 @@ class PatchedAttention:
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None):
         module: Any = self.hook.attention
-        reading = self.hook.hooks.reading
-        if reading is None or reading.rows is None:
+        call = self.hook.hooks.call
+        if call is None or call.inputs.rows is None:
             return type(module)._attn(module, query, key, value, attention_mask)
-        count = reading.rows.shape[1]
+        count = call.inputs.rows.shape[1]
         # Single precision at least, as the stock module computes its scores.
         precision = torch.promote_types(query.dtype, torch.float32)
         scores = query.to(precision) @ key.to(precision).transpose(-1, -2)

@@ -36,13 +36,13 @@ def add_rsa(hooks: Any, settings: RecurrenceConfig) -> None:
     numbers = range(1, len(hooks.layers) + 1) if chosen == "all" else chosen
     modules = nn.ModuleDict()
     for number in numbers:
-        attention = hooks.layers[number - 1].get_submodule(hooks.row.attention)
+        attention = hooks.layers[number - 1].get_submodule(hooks.spec.attention)
         encoding = RecurrenceEncoding(
             settings.rem_counts,
             settings.rem_dilations,
             gate=settings.rem_gate,
             # An encoder's configuration can make a decoder of it.
-            masked=hooks.row.causal or attention.is_causal,
+            masked=hooks.spec.causal or attention.is_causal,
             truncate=settings.rem_truncate,
         )
         modules[str(number)] = RSA(encoding)
@@ -97,7 +97,7 @@ class RSAHook:
         Rows that a carry inserts at this layer are no positions: no lag leads to them.
         """
         hooks = self.hooks
-        given, rows = hooks.given_mask, hooks.reading.rows
+        given, rows = hooks.call.given_mask, hooks.call.inputs.rows
         present = None if given is None else given.bool()
         if rows is None or self.index not in hooks.insert_layers:
             return present
@@ -116,7 +116,7 @@ class ConfigView:
 
     @property
     def _attn_implementation(self) -> str:
-        return NAME if self.hook.hooks.trace is not None else self.stock._attn_implementation
+        return NAME if self.hook.hooks.call is not None else self.stock._attn_implementation
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

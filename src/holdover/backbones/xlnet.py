@@ -16,6 +16,7 @@ from torch.nn.functional import pad
 
 from .attention import AttentionHook
 from .hooks import Hooks
+from .window_call import WindowCall
 
 
 def _masks_of(named: dict[str, Any]) -> list[str]:
@@ -41,7 +42,7 @@ class XLNetAttentionHook(AttentionHook):
             length, length + count, bsz=content.shape[1], device=content.device
         )
         named["r"] = torch.cat([longer[:count].to(named["r"].dtype), named["r"]], 0)
-        visible = self.hooks.reading.visible
+        visible = self.hooks.call.inputs.visible
         for name in _masks_of(named):
             named[name] = hide_columns(named.get(name), count, visible, content)
         if named.get("seg_mat") is not None:
@@ -93,24 +94,21 @@ class SlicedScores:
 class XLNetHooks(Hooks):
     def attach(self) -> None:
         super().attach()
-        attentions = [layer.get_submodule(self.row.attention) for layer in self.layers]
+        attentions = [layer.get_submodule(self.spec.attention) for layer in self.layers]
         self._handles += [SlicedScores(attention) for attention in attentions]
 
-    def before_base(self, named: dict[str, Any]) -> dict[str, Any]:
-        reading = self.reading
-        assert reading is not None
-        named = super().before_base(named)
-        if reading.memory is not None:
-            named["mems"] = [memory.transpose(0, 1) for memory in reading.memory]
+    def before_base(self, call: WindowCall, named: dict[str, Any]) -> dict[str, Any]:
+        named = super().before_base(call, named)
+        if call.inputs.memory is not None:
+            named["mems"] = [memory.transpose(0, 1) for memory in call.inputs.memory]
         if self.reads_left_to_right:
             _read_left_to_right(named)
         named["use_mems"] = False
         return named
 
-    def before_layer(self, index: int, named: dict[str, Any]) -> dict[str, Any]:
-        changes = super().before_layer(index, named)
-        reading = self.reading
-        assert reading is not None
+    def before_layer(self, call: WindowCall, index: int, named: dict[str, Any]) -> dict[str, Any]:
+        changes = super().before_layer(call, index, named)
+        reading = call.inputs
         if reading.memory is not None and reading.filled is not None:
             length = reading.memory[0].shape[1]
             place = torch.arange(length, device=reading.filled.device)
@@ -126,9 +124,9 @@ class XLNetHooks(Hooks):
     def layer_output(self, output: Any) -> Tensor:
         return self._tokens(output[0])
 
-    def final_hidden(self, output: Any) -> Tensor:
-        assert self.last_layer is not None
-        return self.last_layer
+    def final_hidden(self, call: WindowCall, output: Any) -> Tensor:
+        assert call.last_layer is not None
+        return call.last_layer
 
     def hidden_states(self, output: Any) -> tuple[Tensor, ...]:
         if not self.reads_left_to_right:

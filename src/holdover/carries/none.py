@@ -3,11 +3,17 @@
 import torch
 from torch import Tensor
 
-from .base import Carry, CarryInputs, StepTrace, Tensors
+from .base import Carry, CarryInputs, StepTrace
 
 
 class NoCarry(Carry):
-    def read(self, tensors: Tensors | None, present: Tensor | None, batch: int) -> CarryInputs:
+    carries_state = False
+    carries_recurrent_layers = True  # without a state, recurrent layers begin anew in every window
+
+    def state_shapes(self, window: int) -> dict[str, tuple[int, ...]]:
+        return {"nothing": (0,)}
+
+    def read(self, trace: StepTrace) -> CarryInputs:
         return CarryInputs()
 
     def write(self, trace: StepTrace) -> dict[str, Tensor]:

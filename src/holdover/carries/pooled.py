@@ -8,41 +8,41 @@
 are mixed: the same sum, without keeping a mixture [B, T, k] alive.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from ..config import RecurrenceConfig
-from .base import Carry, CarryInputs, ModelDims, StepTrace, Tensors, feed_forward, with_start
+from .base import Carry, CarryInputs, ModelDims, StepTrace, feed_forward, with_start
+from .pooled_settings import PooledSettings
 from .pooling import POOLS
 
 
 class PooledCarry(Carry):
-    enters_at_insert_layer = True
-    uses = frozenset(
-        {
-            "slots",
-            "insert_layer",
-            "pooling",
-            "mix_layers",
-            "map_hidden",
-            "map_activation",
-            "start",
-            "pool_positions",
-            "lower_layers",
-        }
-    )
+    Settings = PooledSettings
 
-    def __init__(self, config: RecurrenceConfig, shape: ModelDims) -> None:
-        super().__init__(config, shape)
-        self.mixes_all = config.mix_layers == "all"
+    @classmethod
+    def check_model(cls, config: RecurrenceConfig, model: Any, spec: Any, dims: ModelDims) -> None:
+        if config.insert_layer != "all" and config.insert_layer > dims.layers:
+            raise ValueError(
+                f"insert_layer={config.insert_layer} is out of range: {type(model).__name__} has layers "
+                f'1 to {dims.layers}; choose one of them or "all".'
+            )
+
+    def __init__(self, config: RecurrenceConfig, dims: ModelDims) -> None:
+        super().__init__(config, dims)
+        settings: PooledSettings = self.settings
+        self.mixes_all = settings.mix_layers == "all"
         if self.mixes_all:
-            self.layer_logits = nn.Parameter(torch.zeros(shape.layers))
-        self.pool = POOLS[config.pooling](shape.hidden, config.slots)
+            self.layer_logits = nn.Parameter(torch.zeros(dims.layers))
+        self.pool = POOLS[settings.pooling](dims.hidden, settings.slots)
         self.map = feed_forward(
-            shape.hidden, config.map_hidden, shape.hidden, config.map_activation
+            dims.hidden, settings.map_hidden, dims.hidden, settings.map_activation
         )
-        if config.start == "learned":
-            self.start = nn.Parameter(torch.zeros(config.slots, shape.hidden))
+        if settings.start == "learned":
+            self.start = nn.Parameter(torch.zeros(settings.slots, dims.hidden))
 
     def reset_parameters(self) -> None:
         if self.mixes_all:
@@ -54,29 +54,53 @@ class PooledCarry(Carry):
             if isinstance(layer, nn.Linear):
                 layer.reset_parameters()
 
+    def settings_for_reading(
+        self, before: RecurrenceConfig, changes: Mapping[str, Any], memory_length: int | None
+    ) -> dict[str, Any]:
+        changed = super().settings_for_reading(before, changes, memory_length)
+        if changes["overlap"] != before.overlap:
+            changed["pool_positions"] = "non_overlap"
+        return changed
+
+    def state_shapes(self, window: int) -> dict[str, tuple[int, ...]]:
+        return {"summary": (self.settings.slots, self.dims.hidden)}
+
+    def insert_layers(self) -> list[int]:
+        chosen = self.settings.insert_layer
+        return list(range(self.dims.layers)) if chosen == "all" else [chosen - 1]
+
+    def state_free_layers(self) -> int:
+        return self.insert_layers()[0]
+
     def wants(self, layer: int) -> bool:
-        return self.mixes_all or layer == self.shape.layers - 1
+        return self.mixes_all or layer == self.dims.layers - 1
 
-    def read(self, tensors: Tensors | None, present: Tensor | None, batch: int) -> CarryInputs:
+    def read(self, trace: StepTrace) -> CarryInputs:
+        carried = None if trace.carried is None else trace.carried["summary"]
         if self.settings.start == "learned":
-            carried = None if tensors is None else tensors["summary"]
-            summary = with_start(self.start, carried, present, batch)
+            summary = with_start(self.start, carried, trace.present, trace.batch)
             return CarryInputs(rows=self.map(summary))
-        if tensors is None:
+        if carried is None:
             return CarryInputs()
-        return CarryInputs(rows=self.map(tensors["summary"]), visible=present)
+        return CarryInputs(rows=self.map(carried), visible=trace.present)
 
-    def observe(
-        self, partial: Tensor | None, layer: int, hidden: Tensor, length: int | Tensor | None
-    ) -> Tensor:
-        pool_now = self.pool.linear and length is not None
-        part = self.pool(hidden, length) if pool_now else hidden
+    def observe(self, trace: StepTrace, layer: int, hidden: Tensor) -> None:
+        pool_now = self.pool.linear and trace.whole
+        part = self.pool(hidden, pooled_positions(trace)) if pool_now else hidden
         if self.mixes_all:
             part = self.layer_logits.softmax(0)[layer].to(part.dtype) * part
-        return part if partial is None else partial + part
+        trace.partial = part if trace.partial is None else trace.partial + part
 
     def write(self, trace: StepTrace) -> dict[str, Tensor]:
         summary = trace.partial
-        if trace.pieces or not self.pool.linear:
-            summary = self.pool(summary, trace.length)
+        if not trace.whole or not self.pool.linear:
+            summary = self.pool(summary, pooled_positions(trace))
         return {"summary": summary}
+
+
+def pooled_positions(trace: StepTrace) -> int | Tensor:
+    """How many positions of the window are pooled: one number, or [B]."""
+    if trace.settings.pool_positions == "all" or trace.overlap == 0:
+        return trace.tokens
+    left = trace.tokens - trace.overlap
+    return max(left, 1) if isinstance(left, int) else left.clamp(min=1)

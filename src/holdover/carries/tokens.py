@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from ..config import RecurrenceConfig
-from .base import Carry, CarryInputs, ModelDims, StepTrace, Tensors, feed_forward, with_start
+from .base import Carry, CarryInputs, ModelDims, StepTrace, feed_forward, with_start
+from .tokens_settings import TokenSettings
 
 WRITE_EMBEDDING_SCALE = 0.02
 # Outputs are larger than embeddings (1.6 and 0.09 in a small GPT-2): mapped with torch's own first
@@ -20,17 +21,18 @@ FIRST_MAP_SCALE = 0.1
 
 
 class TokenCarry(Carry):
-    uses = frozenset({"slots", "map_hidden", "map_activation", "start"})
+    Settings = TokenSettings
 
-    def __init__(self, config: RecurrenceConfig, shape: ModelDims) -> None:
-        super().__init__(config, shape)
-        self.extra_positions = 2 * config.slots
+    def __init__(self, config: RecurrenceConfig, dims: ModelDims) -> None:
+        super().__init__(config, dims)
+        settings: TokenSettings = self.settings
+        self.extra_positions = 2 * settings.slots
         self.map = feed_forward(
-            shape.hidden, config.map_hidden, shape.embedding, config.map_activation
+            dims.hidden, settings.map_hidden, dims.embedding, settings.map_activation
         )
-        self.write_embeddings = nn.Parameter(torch.empty(config.slots, shape.embedding))
-        if config.start == "learned":
-            self.start = nn.Parameter(torch.zeros(config.slots, shape.hidden))
+        self.write_embeddings = nn.Parameter(torch.empty(settings.slots, dims.embedding))
+        if settings.start == "learned":
+            self.start = nn.Parameter(torch.zeros(settings.slots, dims.hidden))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -47,17 +49,21 @@ class TokenCarry(Carry):
         nn.init.uniform_(last.weight, -bound, bound)
         nn.init.uniform_(last.bias, -bound, bound)
 
-    def read(self, tensors: Tensors | None, present: Tensor | None, batch: int) -> CarryInputs:
+    def state_shapes(self, window: int) -> dict[str, tuple[int, ...]]:
+        return {"memory": (self.settings.slots, self.dims.hidden)}
+
+    def read(self, trace: StepTrace) -> CarryInputs:
+        batch = trace.batch
         suffix = self.write_embeddings.expand(batch, -1, -1)
+        carried = None if trace.carried is None else trace.carried["memory"]
         if self.settings.start == "learned":
-            carried = None if tensors is None else tensors["memory"]
-            memory = with_start(self.start, carried, present, batch)
+            memory = with_start(self.start, carried, trace.present, batch)
             return CarryInputs(prefix=self.map(memory), suffix=suffix)
-        if tensors is None:
+        if carried is None:
             # The read positions stay, hidden, so that tokens sit at the same places in all windows.
             hidden = torch.zeros(batch, dtype=torch.bool, device=suffix.device)
             return CarryInputs(prefix=torch.zeros_like(suffix), suffix=suffix, visible=hidden)
-        return CarryInputs(prefix=self.map(tensors["memory"]), suffix=suffix, visible=present)
+        return CarryInputs(prefix=self.map(carried), suffix=suffix, visible=trace.present)
 
     def write(self, trace: StepTrace) -> dict[str, Tensor]:
         assert trace.suffix is not None

@@ -67,7 +67,7 @@ class Demo:
             "text": NOVEL,
             "tokens": len(self.tokens),
             "window": self.model.settings.window,
-            "positions": self.model.row.positions(self.model.backbone.config),
+            "positions": self.model.spec.positions(self.model.backbone.config),
             "options": _without_places(as_dict(options)),
             "seconds": {},
             **dict.fromkeys(("rows", "difference", "state", "writing", "learning", "books")),

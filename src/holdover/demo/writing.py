@@ -37,7 +37,7 @@ def write_on(
     windows, seconds: of the writing alone, without the reading of the prompt.
     """
     prompt = torch.as_tensor(prompt_ids, dtype=torch.long)[None]
-    positions = model.row.positions(stock.config)
+    positions = model.spec.positions(stock.config)
     failure = None
     if positions is not None and positions <= MOST_TRIED:
         failure = read_past(stock, prompt, positions)

@@ -8,7 +8,6 @@
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..generation.cursor import Cursor
 from ..recurrent.step import OutputRequest
 from ..state import State
 from ..text.tokens import Tokens
@@ -191,7 +191,7 @@ class WindowReader:
                 stretch, window = self.drawn[number]
                 whole = self.stretches[stretch]
                 rows.append([replace(whole, first=window - before, last=window + 1)])
-            compiled = self.model._compiled.step is not None
+            compiled = self.model.compiled
             walk = Walk(self.tokens, rows, settings.window, settings.overlap, full_width=compiled)
             batch = walk.batch(0, before + 1)
             yield part, batch.to(self.device)
@@ -217,7 +217,7 @@ class WindowReader:
             state = None
             if states[0] is not None:
                 state = State.concat([s for s in states if s is not None]).to(self.device)
-            output, _ = self._step(replace(batch.windows()[0], begins=None), state)
+            output, _ = self.model.step(self._unforgetting(batch)[0], state, self._request)
             yield part, batch, output["nll"].double().cpu().numpy()
 
     @torch.no_grad()
@@ -225,7 +225,9 @@ class WindowReader:
         """[numbers] summed -log p of drawn windows, read after `length` windows from nothing."""
         sums = []
         for _, batch in self._batches(numbers, length):
-            *_, (output, _) = unroll(self._step, self._unforgetting(batch))
+            cursor = Cursor(self.model)
+            for window in self._unforgetting(batch):
+                output = cursor.read_window(window, self._request)
             sums.append(output["nll"].double().sum(1).cpu().numpy())
         return np.concatenate(sums)
 
@@ -237,11 +239,15 @@ class WindowReader:
         norms: list[list[np.ndarray]] = [[] for _ in range(history)]
         for _, batch in self._batches(numbers, history):
             windows = self._unforgetting(batch)
-            with torch.no_grad():
-                ((_, state),) = unroll(self._step, windows[:1])
-            states = [_as_leaf(state)]
-            with torch.enable_grad(), self._undetached():
-                step = partial(self.model.step, wanted=OutputRequest(self.model.task))
+            cursor = Cursor(self.model)
+            cursor.read_window(windows[0], self._request)
+            assert cursor.state is not None
+            states = [_as_leaf(cursor.state)]
+            # States keep their graph, also those of a model that was trained without.
+            settings = self.model.settings.replace(detach_state=False)
+            request = OutputRequest(self.model.task)
+            with torch.enable_grad():
+                step = partial(self.model.step, wanted=request, settings=settings)
                 read = list(unroll(step, windows[1:], states[0]))
                 states += [reached for _, reached in read]
                 tensors = [list(s.tensors.values()) for s in states[:history]]
@@ -262,18 +268,9 @@ class WindowReader:
             if parts
         ]
 
-    @contextmanager
-    def _undetached(self) -> Iterator[None]:
-        """Inside, states keep their graph, also those of a model that was trained without."""
-        before = self.model.settings
-        self.model.settings = before.replace(detach_state=False)
-        try:
-            yield
-        finally:
-            self.model.settings = before
-
-    def _step(self, window: Window, state: State | None = None) -> Any:
-        return self.model.step(window, state, OutputRequest(self.model.task, nll=True))
+    @property
+    def _request(self) -> OutputRequest:
+        return OutputRequest(self.model.task, nll=True)
 
     def _unforgetting(self, batch: Batch) -> list[Window]:
         """The windows of a batch whose rows all begin with nothing and then forget nothing."""

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..generation.cursor import Cursor
 from ..recurrent.step import OutputRequest
 from ..runs.processes import Share
 from ..state import State
@@ -30,7 +31,6 @@ from ..text.window_loader import (
     windows_of,
     with_resets,
 )
-from ..unrolling import unroll
 from ..windows import IGNORED
 
 # Into about so many parts the text is cut for a model without a state, however long it is.
@@ -128,24 +128,15 @@ def score(
             "are to be predicted."
         )
     rows_of = share.dealt(side_by_side(stretches, rows, settings.window, settings.overlap))
-    compiled = model._compiled.step is not None
+    compiled = model.compiled
     walk = Walk(tokens, rows_of, settings.window, settings.overlap, full_width=compiled)
     wanted = OutputRequest(model.task, nll=True, logits=measure is not None)
-    step = partial(model.step, wanted=wanted)
     found = _Found(tokens)
-    state: State | None = None
+    cursor = Cursor(model)
     with closing(prefetch(_one_by_one(walk, compiled), device)) as batches:
         for batch in batches:
-            active = batch.ids.shape[1]
-            if state is not None and state.batch_size > active:
-                # Rows are sorted by length: those that have ended are the last.
-                state = state.rows(range(active))
-            windows = batch.windows()
-            if state is not None and windows[0].begins is not None:
-                state = state.reset(windows[0].begins)
-            if keep_state is not None:
-                keep_state(batch, state)
-            ((output, state),) = unroll(step, windows, state)
+            keep = None if keep_state is None else partial(keep_state, batch)
+            output = cursor.read_window(batch.windows()[0], wanted, before=keep)
             found.add(batch, output["nll"])
             if measure is not None:
                 keep = batch.targets[0] != IGNORED

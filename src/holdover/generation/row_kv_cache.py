@@ -6,15 +6,13 @@ made of the rows is noted, and stands in front of the layer's cached keys while 
 One query that sees all keys needs no mask.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import DynamicLayer
 
-from ..backbones.attention import CACHE_ARGUMENTS, AttentionHook, CacheWithoutRows
+from ..backbones.attention import AttentionHook
 from ..backbones.hooks import Hooks
 
 
@@ -55,7 +53,9 @@ class WindowLayer(DynamicLayer):
 def rows_can_wait(hooks: Hooks, window: int) -> bool:
     """Whether a token alone sees everything in the cache, in all layers that read rows."""
     # Attention that counts from the rows, or hides keys by itself, takes them from the seams.
-    plain = hooks.row.hooks is None and hooks.row.attention_hook is AttentionHook and not hooks.rsa
+    plain = (
+        hooks.spec.hooks is None and hooks.spec.attention_hook is AttentionHook and not hooks.rsa
+    )
     if not (plain and hooks.fused_causal):
         return False
     stock = getattr(hooks.model.config, "sliding_window", None)
@@ -63,45 +63,7 @@ def rows_can_wait(hooks: Hooks, window: int) -> bool:
     return all(limit is None or window < limit for limit in limits)
 
 
-@contextmanager
-def rows_noted(hooks: Hooks) -> Iterator[None]:
-    """Inside, the keys and values of rows that pass a cache of `WindowLayer`s are kept there."""
-    handles = [
-        module.register_forward_pre_hook(_note_rows, with_kwargs=True)
-        for module in _reading_attention(hooks)
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-class NotesRows:
-    """A cache for one call, around the one that never holds the rows."""
-
-    def __init__(self, stock: CacheWithoutRows) -> None:
-        self.stock = stock
-
-    def update(
-        self, keys: Tensor, values: Tensor, layer_idx: int, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        every = self.stock.update(keys, values, layer_idx, *args, **kwargs)
-        count = self.stock.count
-        # Copies: views would keep what was projected with them alive.
-        rows = keys[:, :, :count].clone(), values[:, :, :count].clone()
-        self.stock.cache.layers[layer_idx].rows = rows
-        return every
-
-
-def _note_rows(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]):
-    noting = {
-        name: NotesRows(kwargs[name])
-        for name in CACHE_ARGUMENTS
-        if isinstance(kwargs.get(name), CacheWithoutRows)
-    }
-    return args, {**kwargs, **noting}
-
-
 def _reading_attention(hooks: Hooks) -> list[nn.Module]:
-    return [hooks.layers[index].get_submodule(hooks.row.attention) for index in hooks.insert_layers]
+    return [
+        hooks.layers[index].get_submodule(hooks.spec.attention) for index in hooks.insert_layers
+    ]

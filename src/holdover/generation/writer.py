@@ -1,11 +1,7 @@
-"""Writing on and on: inside a window a key-value cache, between windows the state.
+"""Reading and writing one text, token by token: a cursor and a sampler.
 
-* Every token goes through the model once, those of the overlap once more in the next window.
-* Whole windows of a prompt are read in one forward each and leave nothing but the state; only the
-  last window is open, and of its logits only those behind the last token are kept.
-* A full window is closed when there is a token for the next one: what predicts that token is the last
-  position of the old window, and it is read as the first of the new.
-* A token that was chosen is read when another is asked for: the last one costs no forward.
+Every token goes through the model once, those of the overlap once more in the next window. A chosen
+token is read when another is asked for: the last one costs no forward pass.
 """
 
 from collections.abc import Iterator
@@ -19,10 +15,9 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from ..recurrent.checks import check_state
 from ..recurrent.model import RecurrentModel
-from ..state import NO_TOKEN, State
-from .open_window import OpenWindow
+from ..state import State
+from .cursor import Cursor
 from .session_checks import check_not_training
 
 
@@ -67,7 +62,7 @@ class Sampler:
 class Writer:
     """One text that is read and written on, in any order: `read` what is given, iterate for more.
 
-    It ends only when it is no longer asked; `close` ends the window early, for a state to keep.
+    It never ends by itself; `close` ends the window early, for a state to keep.
     """
 
     def __init__(
@@ -76,15 +71,21 @@ class Writer:
         # A window that is thrown away: models that cannot write refuse to open one.
         model.open_window()
         check_not_training(model)
-        if state is not None:
-            check_state(state, 1, model.device, model.dtype, model.owner())
         self.model = model
-        self.state = state  # what was carried into the open window, or will be into the next
-        self.window: OpenWindow | None = None
-        self.windows = 0  # begun so far
+        self.cursor = Cursor(model, 1, state)
         self.sampler = sampler or Sampler()
-        self.logits: Tensor | None = None  # [1, V] behind the last token that was read
+        self.logits: Tensor | None = None  # [1, V] after the last token that was read
         self._unread: Tensor | None = None  # [1, 1] chosen, not read yet
+
+    @property
+    def state(self) -> State | None:
+        """The state carried into the open window, or into the next one."""
+        return self.cursor.state
+
+    @property
+    def windows(self) -> int:
+        """Begun so far."""
+        return self.cursor.windows
 
     def read(self, input_ids: Tensor) -> None:
         """Go on with a piece [1, n] of given text, of any length."""
@@ -100,7 +101,7 @@ class Writer:
         self._read(input_ids.to(self.model.device))
 
     def next_token(self) -> int:
-        """Choose the token behind everything that was read and written."""
+        """Choose the token after everything that was read and written."""
         check_not_training(self.model)
         self._catch_up()
         if self.logits is None:
@@ -116,42 +117,18 @@ class Writer:
         return self.next_token()
 
     def close(self) -> State | None:
-        """The state behind everything that was read and written; what follows opens a new window."""
+        """The state after everything that was read and written; more text opens a new window."""
         self._catch_up()
-        if self.window is not None:
-            self.state, self.window = self.window.close(), None
-        return self.state
+        return self.cursor.close()
 
     def _catch_up(self) -> None:
         if self._unread is not None:
             unread, self._unread = self._unread, None
             self._read(unread, chosen=True)
 
-    @torch.no_grad()
     def _read(self, ids: Tensor, chosen: bool = False) -> None:
-        """Read ids [1, n]: given ones are checked; chosen ones, among the model's own, need not be."""
-        while ids.shape[1]:
-            room = self._room()
-            if room == 0:
-                self.close()
-                continue
-            piece, ids = ids[:, :room], ids[:, room:]
-            if self.window is None and ids.shape[1]:
-                # More follows, so nobody asks for the logits behind this window.
-                self.state = self.model(piece, state=self.state, return_logits=False).state
-                self.windows += 1
-                continue
-            if self.window is None:
-                self.window = self.model.open_window(self.state)
-                self.windows += 1
-            # In float32, as in transformers.
-            logits = self.window.feed(piece, last_only=True, checked=chosen)
-            self.logits = logits[:, -1].float()
-
-    def _room(self) -> int:
-        """How many tokens still fit into the open window, or into the next where none is open."""
-        if self.window is not None:
-            return self.window.room - self.window.length
-        tail = None if self.state is None else self.state.tail
-        known = 0 if tail is None else int((tail[0] != NO_TOKEN).sum())
-        return self.model.settings.window - known
+        """Read ids [1, n]: given ones are checked; chosen ones are the model's own."""
+        logits = self.cursor.advance(ids, checked=chosen)
+        assert logits is not None
+        # In float32, as in transformers.
+        self.logits = logits[:, -1].float()

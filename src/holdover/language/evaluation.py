@@ -141,7 +141,7 @@ def open_to_read(
     model = open_model(name, stock, gguf_file=gguf_file)
     if window is not None:
         return model
-    most = model.row.positions(model.backbone.config) or STOCK_WINDOW
+    most = model.spec.positions(model.backbone.config) or STOCK_WINDOW
     return add_recurrence(remove_recurrence(model), stock.replace(window=min(STOCK_WINDOW, most)))
 
 

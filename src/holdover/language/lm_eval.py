@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from ..evaluation.scoring import Measure, score, segments_to_score
+from ..generation.cursor import Cursor
 from ..recurrent.checks import check_vocabulary
 from ..recurrent.model import RecurrentModel
 from ..runs.models import model_folder
@@ -219,12 +220,15 @@ class HoldoverLM(TemplateLM):
 
     @torch.no_grad()
     def _write(self, ids: list[int], until: Sequence[str], most: int) -> str:
-        reader = _Reader(self.model, self._reset_every)
+        reset_every = self._reset_every if self.model.recurrence.carries_state else 1
+        cursor = Cursor(self.model, reset_every=reset_every)
         stops = [stop for stop in until if stop]
         written: list[int] = []
         text = ""
         while len(written) < most and not any(stop in text for stop in stops):
-            token = int(reader.read(ids).argmax())
+            logits = cursor.advance(torch.tensor([ids], device=self.model.device))
+            assert logits is not None
+            token = int(logits.argmax())
             if token == self.eot_token_id:
                 break
             ids = [token]
@@ -261,39 +265,6 @@ class HoldoverLM(TemplateLM):
             for ids, _, _ in self.encoder.encode_document(document)
             for number in ids.tolist()
         ]
-
-
-class _Reader:
-    """One text, read piece by piece through as many windows as it takes."""
-
-    def __init__(self, model: RecurrentModel, reset_every: int | None) -> None:
-        self.model = model
-        self.reset_every = 1 if model.settings.carry == "none" else reset_every
-        self.closed = 0
-        self.window = model.open_window()
-
-    def read(self, ids: list[int]) -> Tensor:
-        """[V] logits behind the last of these tokens."""
-        logits = None
-        while ids:
-            if self.window.length == self.window.room:
-                self._next_window()
-            room = self.window.room - self.window.length
-            piece = torch.tensor([ids[:room]], device=self.model.device)
-            logits, ids = self.window.feed(piece)[0, -1], ids[room:]
-        assert logits is not None
-        return logits
-
-    def _next_window(self) -> None:
-        state = self.window.close()
-        self.closed += 1
-        if self.reset_every is None or self.closed % self.reset_every:
-            self.window = self.model.open_window(state)
-            return
-        # The state is forgotten, the overlap is not: it is read again as in any window.
-        self.window = self.model.open_window()
-        if state.tail is not None:
-            self.window.feed(state.tail)
 
 
 def _stream(

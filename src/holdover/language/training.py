@@ -9,7 +9,7 @@ from accelerate import Accelerator
 from rich.console import Console
 from torch import Tensor
 
-from ..recurrent.checks import check_carry, check_vocabulary
+from ..recurrent.checks import check_settings, check_vocabulary
 from ..recurrent.model import RecurrentModel
 from ..runs.models import model_folder, open_model, quietly, random_model
 from ..runs.processes import own_share, rank0_first
@@ -38,7 +38,7 @@ def train(
     options: TrainOptions, *, resume: bool = False, console: Console | None = None
 ) -> TrainProgress:
     """Train a language model; returns how far it came."""
-    check_carry(options.recurrence)
+    check_settings(options.recurrence)
     with engine_of(options, console) as (accelerator, console):
         return _train(options, resume, accelerator, console)
 

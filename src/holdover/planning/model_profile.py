@@ -103,7 +103,7 @@ def _outlined(model: RecurrentModel, config: Any, recurrence: RecurrenceConfig) 
         for module in model.backbone.modules()
         if id(module) not in inside and module is not head
     ]
-    attention = layers[0].get_submodule(model.row.attention)
+    attention = layers[0].get_submodule(model.spec.attention)
     reads = model.recurrence.enters_at_insert_layer
     insert = len(layers) if recurrence.insert_layer == "all" else 1
     heads = config.num_attention_heads

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from ..backbones.heads import class_named
 from ..backbones.registry import spec_of
-from ..carries.registry import CARRIES
 from ..config import RecurrenceConfig
 from ..recurrent.attach import add_recurrence
 from ..recurrent.model import RecurrentModel
@@ -70,20 +69,9 @@ def build_reader(name: str, recurrence: RecurrenceConfig, *, shrink: bool = Fals
     return Reader(add_recurrence(base, recurrence))
 
 
-def fitting(recurrence: RecurrenceConfig, own: RecurrenceConfig) -> RecurrenceConfig:
-    """Settings whose defaults (`own`) are meant for one kind of state, without those that the kind that
-    was chosen does not use."""
-    if recurrence.carry not in CARRIES:
-        return RecurrenceConfig.from_dict(recurrence.to_dict())
-    general = RecurrenceConfig()
-    optional = frozenset().union(*(kind.uses for kind in CARRIES.values()))
-    unused = [
-        name
-        for name in optional - CARRIES[recurrence.carry].uses
-        if getattr(recurrence, name) == getattr(own, name)
-    ]
-    values = recurrence.to_dict() | {name: getattr(general, name) for name in unused}
-    return RecurrenceConfig.from_dict(values)
+def fitting(recurrence: RecurrenceConfig) -> RecurrenceConfig:
+    """The settings as those of any model; a reader's have other defaults (`ReaderRecurrence`)."""
+    return RecurrenceConfig.from_dict(recurrence.to_dict())
 
 
 def save_reader(

@@ -10,7 +10,7 @@ from ..training.options import ALIASES, LoopOptions
 from .data_options import QuestionOptions
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False)
 class ReaderRecurrence(RecurrenceConfig):
     """What one window of a context hands to the next.
 

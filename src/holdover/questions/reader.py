@@ -63,7 +63,7 @@ class Reader(nn.Module):
 
     def layout(self, tokenizer: PairTokenizer) -> Layout:
         """How the windows are cut that this reader reads."""
-        settings, row = self.encoder.settings, self.encoder.row
+        settings, row = self.encoder.settings, self.encoder.spec
         return Layout(
             window=settings.window,
             overlap=settings.overlap,
@@ -88,7 +88,7 @@ class Reader(nn.Module):
 
     def _vector(self, window: Window, hidden: Tensor) -> Tensor:
         """[B, k] of the position that stands for a sequence: [CLS], in front or (XLNet) at the end."""
-        if self.encoder.row.sequence_vector == "first":
+        if self.encoder.spec.sequence_vector == "first":
             return hidden[:, 0]
         if window.mask is None:
             return hidden[:, -1]

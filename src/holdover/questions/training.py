@@ -8,7 +8,7 @@ from accelerate import Accelerator
 from rich.console import Console
 from torch import Tensor
 
-from ..recurrent.checks import check_carry, check_vocabulary
+from ..recurrent.checks import check_settings, check_vocabulary
 from ..runs.models import model_folder
 from ..runs.processes import own_share, rank0_first
 from ..tokenization.encoders import encoder_of
@@ -35,7 +35,7 @@ def train_reader(
     options: QAOptions, *, resume: bool = False, console: Console | None = None
 ) -> TrainProgress:
     """Train a reader; returns how far it came."""
-    check_carry(fitting(options.recurrence, ReaderRecurrence()))
+    check_settings(fitting(options.recurrence))
     with engine_of(options, console) as (accelerator, console):
         return _train(options, resume, accelerator, console)
 
@@ -76,9 +76,8 @@ def _train(
 
 def _build(options: QAOptions, checkpoint: Path | None) -> Reader:
     if checkpoint is None:
-        own = ReaderRecurrence()
-        unsaid = options.recurrence.window == own.window
-        return build_reader(options.model, fitting(options.recurrence, own), shrink=unsaid)
+        unsaid = options.recurrence.window == ReaderRecurrence().window
+        return build_reader(options.model, fitting(options.recurrence), shrink=unsaid)
     try:
         return open_reader(checkpoint).reader
     except ValueError as error:

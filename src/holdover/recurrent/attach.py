@@ -51,7 +51,7 @@ def remove_recurrence(model: RecurrentModel) -> Any:
             f"remove_recurrence takes what add_recurrence returned, not {type(model).__name__}."
         )
     model.hooks.remove()
-    model.enabled = False
+    model.removed = True
     return model.given[0] if model.given else model.backbone
 
 

@@ -7,28 +7,16 @@ from torch import Tensor
 
 from ..backbones.rsa import takes_rsa
 from ..carries.base import Carry
-from ..carries.registry import CARRIES
 from ..config import RSA_FIELDS, RecurrenceConfig
 from ..state import State, check_owner
 
+TOKEN_TASKS = ("causal-lm", "masked-lm", "token-classification")
 SUPPORTED_ATTENTION = ("sdpa", "eager")
 
 
-def check_carry(config: RecurrenceConfig) -> None:
-    """Refuse a kind of state that does not exist, and settings that would do nothing for it."""
-    if config.carry not in CARRIES:
-        raise ValueError(
-            f"carry={config.carry!r} is not a kind of state; use one of "
-            f"{', '.join(map(repr, CARRIES))}."
-        )
-    default = RecurrenceConfig()
-    optional = frozenset().union(*(kind.uses for kind in CARRIES.values()))
-    for name in sorted(optional - CARRIES[config.carry].uses):
-        if getattr(config, name) != getattr(default, name):
-            raise ValueError(
-                f"{name}={getattr(config, name)!r} has no effect with carry={config.carry!r}: leave it "
-                "out, or choose another kind of state."
-            )
+def check_settings(config: RecurrenceConfig) -> None:
+    """Refuse settings of a recurrence in attention that there is none of."""
+    default = RecurrenceConfig(carry="none")
     for name in () if config.rsa else RSA_FIELDS:
         if getattr(config, name) != getattr(default, name):
             raise ValueError(
@@ -37,42 +25,25 @@ def check_carry(config: RecurrenceConfig) -> None:
             )
 
 
-def check_fit(config: RecurrenceConfig, model: Any, row: Any, layers: int, carry: Carry) -> None:
+def check_fit(config: RecurrenceConfig, model: Any, spec: Any, carry: Carry) -> None:
     """Refuse a configuration that the model cannot run."""
-    extra = carry.extra_positions
-    limit = row.positions(model.config)
+    extra, dims = carry.extra_positions, carry.dims
+    limit = spec.positions(model.config)
     if limit is not None and config.window + extra > limit:
         memory = f" plus {extra} memory positions" if extra else ""
         raise ValueError(
             f"window={config.window}{memory} does not fit {type(model).__name__}, which has "
             f"{limit} positions: use a window of at most {limit - extra}."
         )
-    reads_rows = carry.enters_at_insert_layer
-    if reads_rows and config.insert_layer != "all" and config.insert_layer > layers:
-        raise ValueError(
-            f"insert_layer={config.insert_layer} is out of range: {type(model).__name__} has layers "
-            f'1 to {layers}; choose one of them or "all".'
-        )
-    recurrent = row.recurrent_layers(model.config)
-    if recurrent and config.carry not in ("blocks", "none"):
+    if dims.recurrent_layers and not carry.carries_recurrent_layers:
         raise ValueError(
             f"carry={config.carry!r} leaves out the states of the recurrent layers that this "
             f'{model.config.model_type} has: use carry="blocks", which carries them and the memory (or '
             'carry="none" for the twin that carries nothing).'
         )
-    if config.carry == "blocks" and not recurrent:
-        raise ValueError(
-            'carry="blocks" carries the states of recurrent layers, and this '
-            f"{model.config.model_type} has none: name them in recurrent_layers of a holdover_xl model, "
-            "or use another kind of state."
-        )
-    if config.carry == "memory" and not row.takes_memory:
-        raise ValueError(
-            f'carry="memory" uses the backbone\'s own memory and {model.config.model_type} has none: '
-            'use carry="pooled" or carry="tokens".'
-        )
+    carry.check_model(config, model, spec, dims)
     if config.rsa:
-        check_rsa(config, model, row, layers)
+        check_rsa(config, model, spec, dims.layers)
     check_attention(model)
     if getattr(model, "is_gradient_checkpointing", False):
         raise ValueError(
@@ -81,7 +52,7 @@ def check_fit(config: RecurrenceConfig, model: Any, row: Any, layers: int, carry
         )
 
 
-def check_rsa(config: RecurrenceConfig, model: Any, row: Any, layers: int) -> None:
+def check_rsa(config: RecurrenceConfig, model: Any, spec: Any, layers: int) -> None:
     """Refuse a recurrence that has no place in the model's attention."""
     for number in () if config.rsa_layers == "all" else config.rsa_layers:
         if number > layers:
@@ -89,8 +60,8 @@ def check_rsa(config: RecurrenceConfig, model: Any, row: Any, layers: int) -> No
                 f"rsa_layers={config.rsa_layers} is out of range: {type(model).__name__} has layers 1 "
                 f'to {layers}; choose among them or "all".'
             )
-    first = model.base_model.get_submodule(row.base).get_submodule(row.layers)[0]
-    if not takes_rsa(first.get_submodule(row.attention)):
+    first = model.base_model.get_submodule(spec.base).get_submodule(spec.layers)[0]
+    if not takes_rsa(first.get_submodule(spec.attention)):
         raise ValueError(
             "rsa=True is mixed in through transformers' attention interface, and "
             f"{model.config.model_type} does not use it: leave rsa out, or take another backbone "
@@ -186,6 +157,45 @@ def check_state(
             raise ValueError(
                 f"The state is in {tensor.dtype} and the model in {dtype}: convert it with "
                 f"state.to({dtype})."
+            )
+
+
+def check_others(others: dict[str, Any]) -> None:
+    if others:
+        raise TypeError(
+            f"{', '.join(others)}: a recurrent model restarts positions and caches in every window "
+            "and takes no such argument; use model.disable_recurrence() to call the stock model."
+        )
+
+
+def check_windows(call: Any) -> None:
+    """Refuse arguments that windows bring themselves, and windows that cannot be read together."""
+    named = ("attention_mask", "labels", "token_type_ids", "document_starts", "start_positions")
+    given = [name for name in (*named, "end_positions") if getattr(call, name) is not None]
+    given += [name for name in ("return_logits", "output_hidden_states") if getattr(call, name)]
+    if given := [*given, *call.others]:
+        raise TypeError(
+            f"model(windows=...) takes no {', '.join(given)}: a Window holds its own mask and targets, "
+            "and the loss and state are all that is returned; use model(input_ids, ...) or model.step."
+        )
+    if not call.windows:
+        raise ValueError("windows is empty: give at least one Window.")
+    if call.model.task not in TOKEN_TASKS:
+        raise ValueError(
+            f"model(windows=...) gives the loss of heads that label tokens, and this is a "
+            f"{call.model.task} model: use model(input_ids, ...) or model.step."
+        )
+    rows = call.windows[0].input_ids.shape[0]
+    for number, window in enumerate(call.windows, 1):
+        if window.targets is None:
+            raise ValueError(
+                f"Window {number} has no targets, so it has no loss: give Window(ids, targets=...), or "
+                "read it with model.step(window, state)."
+            )
+        if window.input_ids.ndim != 2 or window.input_ids.shape[0] != rows:
+            raise ValueError(
+                f"Window {number} has input_ids of shape {tuple(window.input_ids.shape)} where {rows} "
+                "rows were expected, as in the first window."
             )
 
 

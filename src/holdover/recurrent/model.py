@@ -1,13 +1,13 @@
 """RecurrentModel: a stock Hugging Face model that reads texts of any length, window by window.
 
-* `forward` lays texts out as windows, unrolls the step over them and joins what comes out.
+* `forward` lays texts out as windows, unrolls the step over them and joins the outputs.
 * The stock model stays whole under `backbone`; everything that was added is under `recurrence`.
+* Settings live in `config.recurrence`. A call reads them once, at its beginning (`overrides.py` holds
+  the ones of a single thread).
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal
 
 import torch
@@ -19,82 +19,121 @@ from ..backbones.hooks import Hooks
 from ..backbones.registry import spec_of
 from ..backbones.rsa import add_rsa
 from ..carries.base import ModelDims
-from ..carries.registry import CARRIES
+from ..carries.registry import carry_class
 from ..config import RecurrenceConfig
-from ..generation.generate import Generation
+from ..generation import generate as generation
+from ..generation.cursor import GenerationCache
 from ..generation.open_window import OpenWindow
-from ..generation.window_cache import WindowCache
 from ..state import State
-from ..unrolling import Recompute, unroll
-from ..windows import IGNORED, Window, shift_left
-from .checks import (
-    check_attention,
-    check_carry,
-    check_finite,
-    check_fit,
-    check_ids,
-    check_labels,
-    check_state,
-)
-from .hf_compat import CompiledStep, PreTrainedMixin
-from .merge_outputs import join_spans, join_tokens, pool_sequences
+from ..windows import Window
+from .checks import TOKEN_TASKS, check_fit, check_settings
+from .compile import CompiledStep
+from .hf_compat import StockInterface
 from .output import RecurrentOutput
-from .precompute import batching_pays, precomputed
+from .overrides import overridden, overrides_of
+from .ownership import Fingerprint, adopted, state_owner
+from .reading import Call, read_texts, read_windows, read_without_recurrence
 from .saving import RecurrentModelConfig, Saving, build_backbone
-from .step import OutputRequest, StepMixin
-from .text_layout import WindowedBatch, lay_out_batch
+from .step import OutputRequest, StepRules, run_lower_layers, run_window, take_step
 
-TOKEN_TASKS = ("causal-lm", "masked-lm", "token-classification")
+RecomputeMode = Literal["none", "window", "auto"]
 
 
-class RecurrentModel(StepMixin, Saving, PreTrainedMixin, Generation, PreTrainedModel):
+class RecurrentModel(Saving, StockInterface):
     """A pretrained transformer with a carried state; made by `holdover.add_recurrence`."""
-
-    config_class = RecurrentModelConfig
-    main_input_name = "input_ids"
-    base_model_prefix = ""
-    supports_gradient_checkpointing = True
-    _supports_sdpa = True
-    _supports_attention_backend = True
 
     def __init__(self, config: RecurrentModelConfig, backbone: PreTrainedModel | None = None):
         super().__init__(config)
         self._attached_to_existing = backbone is not None
         self.backbone = build_backbone(config) if backbone is None else backbone
         self.settings = RecurrenceConfig.from_dict(config.recurrence)
-        self.row = spec_of(self.backbone.config.model_type)
-        self.task: Task = task_of(self.backbone, self.row)
-        base = self.backbone.base_model.get_submodule(self.row.base)
-        layers = len(base.get_submodule(self.row.layers))
-        shape = ModelDims(
-            hidden=self.backbone.config.hidden_size,
-            embedding=self.backbone.get_input_embeddings().embedding_dim,
-            layers=layers,
-            recurrent_layers=self.row.recurrent_layers(self.backbone.config),
-        )
-        check_carry(self.settings)
-        carry = CARRIES[self.settings.carry](self.settings, shape)
-        check_fit(self.settings, self.backbone, self.row, layers, carry)
+        self.spec = spec_of(self.backbone.config.model_type)
+        self.task: Task = task_of(self.backbone, self.spec)
+        base = self.backbone.base_model.get_submodule(self.spec.base)
+        dims = _dims_of(self.backbone, self.spec, len(base.get_submodule(self.spec.layers)))
+        check_settings(self.settings)
+        kind = carry_class(self.settings.carry)
+        carry = kind(self.settings, dims)
+        check_fit(self.settings, self.backbone, self.spec, carry)
         self.recurrence = carry
-        insert = self.settings.insert_layer
-        chosen = list(range(layers)) if insert == "all" else [insert - 1]
-        hooks_class = self.row.hooks or Hooks
-        self.hooks: Hooks = hooks_class(
-            self.backbone, self.row, carry, chosen if carry.enters_at_insert_layer else []
-        )
+        hooks_class = self.spec.hooks or Hooks
+        self.hooks: Hooks = hooks_class(self.backbone, self.spec, carry)
         add_rsa(self.hooks, self.settings)
-        self.hooks.reads_left_to_right = self.task == "causal-lm" and not self.row.causal
+        self.hooks.reads_left_to_right = self.task == "causal-lm" and not self.spec.causal
         # Whether Trainer may leave the division by the number of labels to the loss.
         self.accepts_loss_kwargs = self.task in TOKEN_TASKS
         self.hooks.attach()
-        # What was attached to; in a tuple, so that torch does not register it a second time.
+        # The object that was attached to; in a tuple, so that torch does not register it twice.
         self.given: tuple[Any, ...] = ()
-        self.enabled = True
-        self.recompute = self.settings.recompute
-        self.horizon = 1 if self.settings.detach_state else self.settings.horizon
+        self.removed = False
         self._compiled = CompiledStep()
-        self._fingerprint: tuple[Any, str] | None = None
+        self._fingerprint = Fingerprint()
         self.post_init()
+
+    # Settings.
+
+    @property
+    def settings(self) -> RecurrenceConfig:
+        """The settings that a call of this thread reads now."""
+        return overrides_of(self).settings or self._settings
+
+    @settings.setter
+    def settings(self, settings: RecurrenceConfig) -> None:
+        self._settings = settings
+        self.config.recurrence = settings.to_dict()
+
+    @property
+    def recompute(self) -> RecomputeMode:
+        return self.settings.recompute
+
+    @recompute.setter
+    def recompute(self, mode: RecomputeMode) -> None:
+        self.settings = self._settings.replace(recompute=mode)
+
+    @property
+    def horizon(self) -> int | None:
+        settings = self.settings
+        return 1 if settings.detach_state else settings.horizon
+
+    @horizon.setter
+    def horizon(self, windows: int | None) -> None:
+        self.settings = self._settings.replace(horizon=windows)
+
+    @property
+    def enabled(self) -> bool:
+        """Whether calls of this thread read with the recurrence."""
+        return not (self.removed or overrides_of(self).disabled)
+
+    def disable_recurrence(self) -> AbstractContextManager[None]:
+        """Inside, this thread's calls go straight to the stock model."""
+        return overridden(self, disabled=True)
+
+    @contextmanager
+    def reading(
+        self,
+        *,
+        window: int | None = None,
+        overlap: int | None = None,
+        memory_length: int | None = None,
+    ) -> Iterator[None]:
+        """Inside, this thread cuts windows otherwise than the model was made for, or remembers more.
+
+        At an overlap that it was not trained with, a pooled state leaves out the positions that the
+        next window reads again, as a model trained without overlap has never seen them.
+        """
+        before = self.settings
+        changes: dict[str, Any] = {
+            "window": before.window if window is None else window,
+            "overlap": before.overlap if overlap is None else overlap,
+        }
+        changes |= self.recurrence.settings_for_reading(before, changes, memory_length)
+        changed = before.replace(**changes)
+        check_settings(changed)
+        check_fit(changed, self.backbone, self.spec, self.recurrence)
+        with overridden(self, settings=changed):
+            yield
+
+    # Reading.
 
     def forward(
         self,
@@ -112,74 +151,64 @@ class RecurrentModel(StepMixin, Saving, PreTrainedMixin, Generation, PreTrainedM
         return_logits: bool | None = None,
         output_hidden_states: bool | None = None,
         horizon: int | None = None,
-        recompute: Literal["none", "window", "auto"] | None = None,
+        recompute: RecomputeMode | None = None,
         return_dict: bool | None = None,
         **others: Any,
     ) -> Any:
-        """Read texts [B, N] of any length, or windows that were cut before (holdover.data).
+        """Read texts [B, N] of any length, or windows that were cut before (see holdover.text).
 
-        labels: as the stock head takes them (next-token heads shift them themselves); shift_labels:
-        already shifted, one for each position's output. document_starts [B, N]: true where a new
-        document begins; its row's state is reset there. return_logits: logits beside a loss (on for
-        all but language-modelling heads).
-        Others: shift_labels, as transformers takes them (named in the signature, Trainer would wait for
-        them beside the labels); past_key_values, from generate alone; while the recurrence is disabled,
-        whatever the stock model takes.
+        labels: as the stock head takes them (next-token heads shift them themselves). document_starts
+        [B, N]: true where a new document begins; its row's state is reset there. return_logits: return
+        logits in addition to a loss (the default for all but language-modelling heads).
+        Others: shift_labels, labels that are shifted already, one for each position's output (if it
+        were named in the signature, Trainer would expect it in addition to labels); past_key_values,
+        from generate alone; while the recurrence is disabled, whatever the stock model takes.
         """
-        if windows is not None:
-            return self._read_windows(windows, state, num_items_in_batch, recompute, horizon)
-        if input_ids is None:
-            raise TypeError("A model reads input_ids, or windows: give one of them.")
-        if not self.enabled:
-            return self._stock(
-                input_ids,
-                state=state,
-                **others,
-                attention_mask=attention_mask,
-                labels=labels,
-                token_type_ids=token_type_ids,
-                start_positions=start_positions,
-                end_positions=end_positions,
-                output_hidden_states=output_hidden_states,
-                return_dict=return_dict,
-            )
-        if isinstance(past := others.get("past_key_values"), WindowCache):
+        past = others.get("past_key_values")
+        if isinstance(past, GenerationCache) and input_ids is not None and self.enabled:
             return past.answer(input_ids, attention_mask)
-        self.settings.replace(horizon=horizon, recompute=recompute or self.recompute)
-        shift_labels = others.pop("shift_labels", None)
-        check_labels(self.task, input_ids, labels, shift_labels)
-        if others:
-            raise TypeError(
-                f"{', '.join(others)}: a recurrent model restarts positions and caches in every window "
-                "and takes no such argument; use model.disable_recurrence() to call the stock model."
+        settings = self.settings
+        if horizon is not None or recompute is not None:
+            settings = settings.replace(
+                horizon=settings.horizon if horizon is None else horizon,
+                recompute=recompute or settings.recompute,
             )
-        targets = self._targets(labels, shift_labels, attention_mask, document_starts)
-        texts = self._lay_out(
-            input_ids, attention_mask, targets, state, token_type_ids, document_starts
+        call = Call(
+            self,
+            settings,
+            input_ids=input_ids,
+            windows=windows,
+            attention_mask=attention_mask,
+            labels=labels,
+            state=state,
+            token_type_ids=token_type_ids,
+            document_starts=document_starts,
+            start_positions=start_positions,
+            end_positions=end_positions,
+            num_items_in_batch=num_items_in_batch,
+            return_logits=return_logits,
+            output_hidden_states=bool(output_hidden_states),
+            others=others,
         )
-        mode = recompute or self.recompute
-        lm = self.task in ("causal-lm", "masked-lm")
-        wanted = OutputRequest(
-            self.task,
-            logits=(targets is None or not lm) if return_logits is None else return_logits,
-            hidden_states=bool(output_hidden_states),
-        )
-        outputs, state = self._unroll_texts(texts, state, wanted, mode, horizon)
-        result = RecurrentOutput(state=state)
-        if self.task == "question-answering":
-            join_spans(result, texts, outputs, start_positions, end_positions)
-        elif self.task == "sequence-classification":
-            self._classify(result, texts, outputs, labels)
-        elif self.task == "bare":
-            result.last_hidden_state = texts.join([out["last_hidden_state"] for out in outputs])
-        else:
-            join_tokens(result, texts, outputs, num_items_in_batch)
-        if wanted.hidden_states:
-            by_layer = zip(*[output["hidden_states"] for output in outputs], strict=True)
-            result.hidden_states = tuple(texts.join(list(parts)) for parts in by_layer)
+        call.check()
+        if not self.enabled:
+            return read_without_recurrence(call, return_dict)
+        result = read_texts(call) if windows is None else read_windows(call)
         if result.loss is not None and torch.is_grad_enabled():
             result.loss = self._touch_added(result.loss)
         return result if return_dict is not False else result.to_tuple()
+
+    def step(
+        self,
+        window: Window,
+        state: State | None = None,
+        wanted: OutputRequest | None = None,
+        *,
+        settings: RecurrenceConfig | None = None,
+    ) -> tuple[dict[str, Any], State]:
+        """Read one window: the model's output for it, and the state it hands to the next."""
+        request = wanted or OutputRequest(self.task, logits=True)
+        return take_step(self, window, state, request, settings or self.settings)
 
     def encode(
         self,
@@ -197,160 +226,149 @@ class RecurrentModel(StepMixin, Saving, PreTrainedMixin, Generation, PreTrainedM
                 "encode reads windows with their state, and the recurrence is disabled: leave "
                 "disable_recurrence(), or call the stock model."
             )
-        texts = self._lay_out(
-            input_ids, attention_mask, None, state, token_type_ids, document_starts
+        call = Call(
+            self,
+            self.settings,
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            state=state,
+            token_type_ids=token_type_ids,
+            document_starts=document_starts,
+            request=OutputRequest("bare"),
         )
-        outputs, _ = self._unroll_texts(texts, state, OutputRequest("bare"), self.recompute, None)
-        return texts.join([output["last_hidden_state"] for output in outputs])
+        call.check()
+        vectors = read_texts(call).last_hidden_state
+        assert vectors is not None
+        return vectors
 
     def open_window(self, state: State | None = None, *, rows: int = 1) -> OpenWindow:
-        """A window to be read (or written) piece by piece: feed tokens, then close it for its state."""
+        """A window that is read (or written) in pieces: feed tokens, then close it for its state."""
         batch = rows if state is None else state.batch_size
         return OpenWindow(self, state, batch, self.device)
 
-    def _targets(
-        self,
-        labels: Tensor | None,
-        shift_labels: Tensor | None,
-        attention_mask: Tensor | None,
-        starts: Tensor | None,
-    ) -> Tensor | None:
-        """[B, N] the label of each position's own output, for heads that label tokens."""
-        if self.task in ("masked-lm", "token-classification"):
-            return labels
-        if self.task != "causal-lm" or shift_labels is not None or labels is None:
-            return shift_labels
-        if attention_mask is not None:
-            labels = labels.masked_fill(attention_mask == 0, IGNORED)
-        return shift_left(labels, None if starts is None else starts.bool())
+    # Generation: see generation/generate.py.
 
-    def _lay_out(
+    def can_generate(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
+        # transformers asks already while the model is being made.
+        return getattr(self, "task", None) == "causal-lm" and self.spec.causal
+
+    def generate(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, inputs: Tensor | None = None, *args: Any, state: State | None = None, **kwargs: Any
+    ) -> Any:
+        """Continue texts [B, N] of any length, with the arguments of transformers' own generate.
+
+        Returns what it returns: prompt and new ids [B, N + n], or with return_dict_in_generate=True an
+        output whose past_key_values can be closed for the state (not for beams, nor where a text ended
+        before others). state: continue after it, one row a text. Texts of different lengths are padded
+        on the left, with an attention_mask.
+        """
+        return generation.generate(self, inputs, *args, state=state, **kwargs)
+
+    def stream(
+        self, inputs: Tensor | None = None, *args: Any, state: State | None = None, **kwargs: Any
+    ) -> Iterator[int]:
+        """The tokens that generate would write after a text [1, N], one by one as they are made.
+
+        Wrong arguments are refused before this returns; a token is computed when it is asked for.
+        """
+        return generation.stream(self, inputs, *args, state=state, **kwargs)
+
+    def prepare_inputs_for_generation(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         input_ids: Tensor,
-        attention_mask: Tensor | None,
-        targets: Tensor | None,
-        state: State | None,
-        token_type_ids: Tensor | None,
-        starts: Tensor | None,
-    ) -> WindowedBatch:
-        check_attention(self.backbone)
-        mask = None if attention_mask is None else attention_mask.bool()
-        check_ids(input_ids, mask, self.vocabulary)
-        if state is not None:
-            check_state(state, input_ids.shape[0], input_ids.device, self.dtype, self.owner())
-        return lay_out_batch(
-            input_ids,
-            mask,
-            targets,
-            state,
-            window=self.settings.window,
-            overlap=self.settings.overlap,
-            centred=not (self.row.causal or self.task == "causal-lm"),
-            padding=self.backbone.config.pad_token_id or 0,
-            token_type_ids=token_type_ids,
-            starts=None if starts is None else starts.bool(),
-        )
+        past_key_values: GenerationCache | None = None,
+        attention_mask: Tensor | None = None,
+        **others: Any,
+    ) -> dict[str, Any]:
+        return generation.prepare_inputs(input_ids, past_key_values, attention_mask)
 
-    def _read_windows(
-        self,
-        windows: Sequence[Window],
-        state: State | None,
-        count: Tensor | int | None,
-        recompute: Literal["none", "window", "auto"] | None,
-        horizon: int | None,
-    ) -> RecurrentOutput:
-        """The loss of windows that bring their targets, and the state behind them.
+    # Compiling.
 
-        No value is looked at, so that nothing waits for the device: whoever cuts windows checks ids
-        once for all of them, and whoever trains looks at losses when they have arrived.
+    def compile_step(self, **options: Any) -> None:
+        """Compile the step (and the lower layers) with torch.compile, without graph breaks.
+
+        Windows of full width run compiled (padded ones in a form of their own, where that can be
+        trusted: `misread_when_compiled`); others run uncompiled. Compile the step, not the model: the
+        loop over windows would be unrolled into one graph.
         """
-        outputs, state = self._unroll(
-            list(windows), state, OutputRequest(self.task), recompute or self.recompute, horizon
+        self._compiled.compile(self._step, self._run_lower, **options)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether steps of this thread run compiled."""
+        return self._compiled.step is not None and not overrides_of(self).uncompiled
+
+    def uncompiled(self) -> AbstractContextManager[None]:
+        """Inside, this thread's steps run uncompiled."""
+        return overridden(self, uncompiled=True)
+
+    def _step(self, *arguments: Any) -> Any:
+        return run_window(self, *arguments)
+
+    def _run_lower(self, window: Window, rules: StepRules) -> Any:
+        return run_lower_layers(self, window, rules)
+
+    # Training.
+
+    def freeze_base(self) -> None:
+        """Train only what was added (adapters inside the base keep their setting)."""
+        for name, parameter in self.backbone.named_parameters():
+            if "lora_" not in name:
+                parameter.requires_grad_(False)
+
+    def unfreeze_base(self) -> None:
+        for parameter in self.backbone.parameters():
+            parameter.requires_grad_(True)
+
+    def parameter_counts(self) -> dict[str, int]:
+        """Parameters that are trained, that were added, and all, each counted once."""
+        everything = list(self.parameters())
+        return {
+            "trainable": sum(p.numel() for p in everything if p.requires_grad),
+            "added": sum(p.numel() for p in self.recurrence.parameters()),
+            "all": sum(p.numel() for p in everything),
+        }
+
+    def print_trainable_parameters(self) -> None:
+        counts = self.parameter_counts()
+        share = 100 * counts["trainable"] / counts["all"]
+        print(
+            f"trainable params: {counts['trainable']:,} || all params: {counts['all']:,} || "
+            f"trainable%: {share:.4f} || added by holdover: {counts['added']:,}"
         )
-        total = torch.stack([output["loss"] for output in outputs]).sum()
-        if count is None:
-            scored = [(w.targets != IGNORED).sum() for w in windows if w.targets is not None]
-            count = torch.stack(scored).sum().clamp(min=1)
-        loss = total / count
-        if torch.is_grad_enabled():
-            loss = self._touch_added(loss)
-        return RecurrentOutput(loss=loss, state=replace(state, owner=self.owner()))
 
-    def _unroll_texts(
-        self,
-        texts: WindowedBatch,
-        state: State | None,
-        wanted: OutputRequest,
-        mode: Any,
-        horizon: int | None,
-    ) -> tuple[list[dict[str, Any]], State]:
-        outputs, state = self._unroll(texts.windows, state, wanted, mode, horizon)
-        return outputs, replace(state, tail=texts.last(self.settings.overlap), owner=self.owner())
+    def _touch_added(self, loss: Tensor) -> Tensor:
+        """Give every added weight a gradient, zero where a text was one window long: data-parallel
+        training waits for all of them."""
+        added = [p for p in self.recurrence.parameters() if p.requires_grad]
+        if not added or not loss.requires_grad:
+            return loss
+        return loss + 0.0 * torch.stack([p.sum().to(loss.dtype) for p in added]).sum()
 
-    def _unroll(
-        self,
-        windows: list[Window],
-        state: State | None,
-        wanted: OutputRequest,
-        mode: Any,
-        horizon: int | None,
-    ) -> tuple[list[dict[str, Any]], State]:
-        rule = Recompute(
-            mode,
-            self.settings.memory_budget,
-            random=any(module.training for module in self.modules()),
-            parameters=tuple(self.parameters()) if mode == "auto" else (),
-            step=partial(self.step, wanted=replace(wanted, fused_loss=False)),
-        )
-        step = partial(self.step, wanted=wanted)
-        outputs = []
-        with self._prepared(windows, mode, wanted) as ready:
-            for output, reached in unroll(
-                step, ready, state, horizon=horizon or self.horizon, recompute=rule
-            ):
-                outputs.append(output)
-                state = reached
-        assert state is not None
-        return outputs, state
+    # Whose state it is.
 
-    @contextmanager
-    def _prepared(
-        self, windows: list[Window], mode: str, wanted: OutputRequest
-    ) -> Iterator[list[Window]]:
-        """The windows, with the layers below the insert layer already run where that is faster."""
-        insert = self.settings.insert_layer
-        below = 0 if insert == "all" or not self.recurrence.enters_at_insert_layer else insert - 1
-        if self.hooks.reads_left_to_right or wanted.hidden_states:
-            # A second stream of queries passes through those layers too; their outputs are asked for.
-            below = 0
-        keeps = mode == "none" or not torch.is_grad_enabled()
-        if below == 0 or not keeps or not batching_pays(windows, self.settings.lower_layers):
-            yield windows
-            return
-        # Compiled for what comes again and again: windows of one shape, without padding.
-        even = all(w.input_ids.shape == windows[0].input_ids.shape for w in windows)
-        full = all(w.mask is None for w in windows)
-        run = (self._compiled.lower if even and full else None) or self._run_lower
-        with precomputed(self.hooks, windows, below, run) as done:
-            yield done
+    def owner(self) -> dict[str, Any]:
+        """The signature that a state of this model carries."""
+        return state_owner(self)
 
-    def _classify(
-        self,
-        result: RecurrentOutput,
-        texts: WindowedBatch,
-        outputs: list[dict[str, Any]],
-        labels: Tensor | None,
-    ) -> None:
-        """Sequence heads: the stock norm, pooler and classifier on the windows' pooled vectors."""
-        vector = pool_sequences(texts, outputs)
-        # One token stands for the text; the layers are skipped, so which one does not matter as
-        # long as it is no padding.
-        token = 1 if self.backbone.config.pad_token_id == 0 else 0
-        ids = torch.full((vector.shape[0], 1), token, device=vector.device)
-        skip = self.hooks.skip
-        with skip.skipped(0, len(self.hooks.layers)):
-            skip.stored = vector[:, None]
-            stock = self.backbone(input_ids=ids, labels=labels)
-        result.logits, result.loss = stock.logits, stock.loss
-        if result.loss is not None:
-            check_finite([result.loss])
+    def adopt(self, state: State) -> State:
+        """Take over a state that another model made, if its shapes fit this one."""
+        return adopted(self, state)
+
+
+def _dims_of(backbone: Any, spec: Any, layers: int) -> ModelDims:
+    config = backbone.config
+    heads = getattr(config, "num_attention_heads", 0) or 0
+    width = getattr(config, "head_dim", None) or (config.hidden_size // heads if heads else 0)
+    return ModelDims(
+        hidden=config.hidden_size,
+        embedding=backbone.get_input_embeddings().embedding_dim,
+        layers=layers,
+        recurrent_layers=spec.recurrent_layers(config),
+        state_vectors=getattr(config, "state_vectors", 0),
+        key_value_heads=getattr(config, "num_key_value_heads", None) or heads,
+        head_size=width,
+    )
+
+
+__all__ = ["OutputRequest", "RecurrentModel", "RecurrentOutput"]

@@ -4,16 +4,16 @@ Only without recompute, since their outputs are kept for all windows at once, an
 faster: it makes few large products of many small ones, and saves nothing else.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from ..backbones.hooks import Hooks
 from ..windows import Window
 
+# Runs those layers: their output, and what they add to the state.
+LowerLayers = Callable[[Window], tuple[Tensor, Tensor | None]]
 # Windows of fewer tokens than this leave a GPU waiting for its next product.
 BATCHED_BELOW = 4096
 
@@ -27,30 +27,20 @@ def batching_pays(windows: list[Window], choice: str) -> bool:
     return ids.is_cuda and ids.numel() < BATCHED_BELOW
 
 
-@contextmanager
-def precomputed(
-    hooks: Hooks,
-    windows: list[Window],
-    below: int,
-    run: Callable[[Window], tuple[Tensor, Tensor | None]],
-) -> Iterator[list[Window]]:
-    """The windows with the first `below` layers run, which are skipped while the `with` lasts."""
+def precomputed(windows: list[Window], run: LowerLayers) -> list[Window]:
+    """The windows with the state-independent layers run: a step then starts after them."""
     by_shape: dict[torch.Size, list[int]] = {}
     for number, window in enumerate(windows):
         by_shape.setdefault(window.input_ids.shape, []).append(number)
     done = list(windows)
-    with hooks.skip.skipped(below, len(hooks.layers)):
-        for numbers in by_shape.values():
-            together = _together([windows[number] for number in numbers], run)
-            for number, window in zip(numbers, together, strict=True):
-                done[number] = window
-    with hooks.skip.skipped(0, below):
-        yield done
+    for numbers in by_shape.values():
+        together = _together([windows[number] for number in numbers], run)
+        for number, window in zip(numbers, together, strict=True):
+            done[number] = window
+    return done
 
 
-def _together(
-    windows: list[Window], run: Callable[[Window], tuple[Tensor, Tensor | None]]
-) -> list[Window]:
+def _together(windows: list[Window], run: LowerLayers) -> list[Window]:
     types = [window.token_type_ids for window in windows if window.token_type_ids is not None]
     masks = None
     if any(window.mask is not None for window in windows):

@@ -80,8 +80,6 @@ class Saving:
     config: RecurrentModelConfig
     backbone: Any
     recurrence: Any
-    horizon: int | None
-    recompute: str
 
     def initialize_weights(self) -> None:
         # A model that was handed in keeps its weights, whatever their history.
@@ -97,7 +95,6 @@ class Saving:
     ) -> None:
         """Save the whole model, or with only_added=True what was added and the base's name."""
         self.config.backbone = copy.deepcopy(self.backbone.config)
-        self.config.recurrence |= {"horizon": self.horizon, "recompute": self.recompute}
         if not only_added:
             super().save_pretrained(save_directory, *args, **kwargs)  # type: ignore[misc]
             return

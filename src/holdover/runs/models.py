@@ -99,10 +99,7 @@ def open_model(
         return model
     if recurrence.state_fields() == own.state_fields():
         # The rest says how to train, and may be another every time.
-        model.settings = model.recurrence.settings = recurrence
-        model.config.recurrence = recurrence.to_dict()
-        model.horizon = 1 if recurrence.detach_state else recurrence.horizon
-        model.recompute = recurrence.recompute
+        model.settings = recurrence
         return model
     if own.carry == "none" and not own.rsa:
         return add_recurrence(remove_recurrence(model), recurrence)

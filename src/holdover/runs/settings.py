@@ -35,6 +35,8 @@ def settings_of(options: type) -> dict[str, Setting]:
     hints, helps = get_type_hints(options), _helps(options)
     found: dict[str, Setting] = {}
     for field in dataclasses.fields(options):
+        if field.name in getattr(options, "NOT_SETTINGS", ()):
+            continue
         kind = hints[field.name]
         if dataclasses.is_dataclass(kind):
             assert isinstance(kind, type)
@@ -46,6 +48,9 @@ def settings_of(options: type) -> dict[str, Setting]:
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
         found[field.name] = Setting(field.name, kind, default, helps.get(field.name, ""))
+    for part in getattr(options, "further_settings", tuple)():
+        for setting in settings_of(part).values():
+            found.setdefault(setting.key, setting)
     return found
 
 
@@ -191,7 +196,14 @@ def read_file(path: Path) -> dict[str, Any]:
 
 def as_dict(options: Any) -> dict[str, Any]:
     """Nested plain values, as they are written to JSON."""
-    return json.loads(json.dumps(dataclasses.asdict(options), default=str))
+    if hasattr(options, "to_dict"):
+        return options.to_dict()
+    values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+    nested = {
+        name: as_dict(value) if dataclasses.is_dataclass(value) else value
+        for name, value in values.items()
+    }
+    return json.loads(json.dumps(nested, default=str))
 
 
 def _flat(
@@ -244,6 +256,8 @@ def _construct(options: type[Options], chosen: Mapping[str, Any]) -> Options:
             values[field.name] = _construct(kind, inner)
         elif field.name in chosen:
             values[field.name] = chosen[field.name]
+    if hasattr(options, "further_settings"):
+        values |= chosen
     return options(**values)
 
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
-from ...recurrent.compile_options import compiler_options
+from ...recurrent.compile import compiler_options
 
 
 class ForecasterConfig(PreTrainedConfig):

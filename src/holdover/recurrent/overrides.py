@@ -1,0 +1,40 @@
+"""Switches of a model that hold inside a `with`, for the thread (or asyncio task) that opened it.
+
+They live in a context variable and not on the model: what one thread switches off, another still uses.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..config import RecurrenceConfig
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What this thread reads a model with, in place of the model's own."""
+
+    disabled: bool = False
+    uncompiled: bool = False
+    settings: RecurrenceConfig | None = None
+
+
+_OVERRIDES: ContextVar[Mapping[int, Overrides]] = ContextVar("holdover_overrides")
+_NONE: Mapping[int, Overrides] = {}
+
+
+def overrides_of(model: Any) -> Overrides:
+    return _OVERRIDES.get(_NONE).get(id(model), Overrides())
+
+
+@contextmanager
+def overridden(model: Any, **changes: Any) -> Iterator[None]:
+    before = _OVERRIDES.get(_NONE)
+    _OVERRIDES.set({**before, id(model): replace(overrides_of(model), **changes)})
+    try:
+        yield
+    finally:
+        # Not by a token: a generator may end in another context than it began in.
+        _OVERRIDES.set(before)
