@@ -27,7 +27,7 @@ from transformers.generation import BaseStreamer
 import holdover
 from holdover.generation import generate as generation
 from holdover.generation import open_window
-from holdover.generation.window_cache import WindowCache
+from holdover.generation.cursor import Cursor, GenerationCache
 from holdover.generation.writer import Sampler, Writer
 from tiny import VOCABULARY, attach, build, tokens
 
@@ -45,11 +45,13 @@ WAYS = {
 }
 
 
-class ReFed(WindowCache):
+class ReFed(Cursor):
     """Reads the whole text anew for every token: slow, and plainly right."""
 
+    ids = None
+
     def read(self, input_ids, attention_mask=None):
-        if self.columns == 0:
+        if self.ids is None:
             self.ids = input_ids[:, :0]
             self.mask = input_ids[:, :0]
             if self.state is not None:
@@ -58,10 +60,9 @@ class ReFed(WindowCache):
         new = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         self.ids = torch.cat([self.ids, input_ids], 1)
         self.mask = torch.cat([self.mask, new], 1)
-        self.columns = self.ids.shape[1]
         return self.model(self.ids, attention_mask=self.mask, state=self.state).logits[:, -1:]
 
-    def reorder_cache(self, beam_idx):
+    def reorder(self, beam_idx):
         self.ids, self.mask = self.ids[beam_idx], self.mask[beam_idx]
         if self.state is not None:
             self.state = self.state.rows(beam_idx)
@@ -75,7 +76,7 @@ def seeded(model, *args, **arguments):
 def re_feeding(model, *args, **arguments):
     """The same by transformers' same loops, the whole text through the model for every token."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(generation, "WindowCache", ReFed)
+        patch.setattr(generation, "Cursor", ReFed)
         return seeded(model, *args, **arguments)
 
 
@@ -449,7 +450,7 @@ def test_criteria_of_ones_own_may_have_ended_a_text():
 
 def test_a_cache_is_closed_once_and_read_no_more():
     model, prompt = model_of(), tokens(1, 12)
-    cache = WindowCache(model, 1)
+    cache = GenerationCache(Cursor(model))
     with pytest.raises(ValueError, match="Nothing was read yet"):
         cache.close()
     cache.read(prompt)
@@ -538,7 +539,7 @@ def test_refusals():
     model, prompt = model_of(), tokens(1, 3)
     refused = {
         "inputs_embeds": torch.zeros(1, 3, 32),
-        "past_key_values": WindowCache(model, 1),
+        "past_key_values": GenerationCache(Cursor(model)),
         "position_ids": prompt,
         "cache_implementation": "static",
         "prefill_chunk_size": 4,

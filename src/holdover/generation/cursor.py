@@ -90,6 +90,11 @@ class Cursor:
         return output
 
     @property
+    def window(self) -> OpenWindow | None:
+        """The open window, of rows that all stand at the same place."""
+        return self.groups[0].window if self.groups else None
+
+    @property
     def room(self) -> int:
         """Tokens that fit into the only row's open window, or into its next one."""
         if self.groups:

@@ -18,6 +18,7 @@ from transformers import (
 from ..recurrent.model import RecurrentModel
 from ..state import State
 from .cursor import Cursor
+from .open_window import OpenWindow
 from .session_checks import check_not_training
 
 
@@ -81,6 +82,11 @@ class Writer:
     def state(self) -> State | None:
         """The state carried into the open window, or into the next one."""
         return self.cursor.state
+
+    @property
+    def window(self) -> OpenWindow | None:
+        """The window that is being read or written."""
+        return self.cursor.window
 
     @property
     def windows(self) -> int:
