@@ -82,7 +82,10 @@ VERBS = {
     "eval": ["eval", "--model", "coded", "--data", "text.txt", "--output", "eval"],
     "train": ["train", "--model", "coded", "--data", "text.txt", "--output", "run"],
     "train bytes": ["train", "--tokenizer", "bytes", *["--model", "coded", "--data", "text.txt"]],
-    "train new": "train --from-scratch --tokenizer bytes --model coded --data text.txt".split(),
+    "train new": [
+        *("train", "--from-scratch", "--tokenizer", "bytes"),
+        *("--model", "coded", "--data", "text.txt"),
+    ],
     "qa": ["qa", "train", "--model", "coded", "--data", "questions.json", "--output", "run"],
     "plan": ["plan", "--model", "coded"],
 }
