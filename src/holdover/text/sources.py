@@ -18,9 +18,8 @@ from typing import Any, Literal
 from ..tokenization.document import Document, Source
 from ..tokenization.files import check_is_text, compression, opened, pieces, refuse_binary, sha256
 from .corpora import CORPORA, SPLITS, HubDataset, data_directory, local_files, missing_sentence
-from .cutting import compile_pattern, cut_documents
+from .cutting import JsonlSource, compile_pattern, cut_documents
 from .hub import HubSource
-from .jsonl import JsonlSource
 
 TEXT_SUFFIXES = {".txt", ".md"}
 SPLIT_FOLDERS = ("train", "valid", "validation", "test")

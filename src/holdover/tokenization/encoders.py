@@ -20,8 +20,7 @@ import numpy as np
 from ..backbones.safe_loading import RemoteCodeError, find_file, refusing_code
 from .byte_encoder import OWN_FILE, SYMBOLS, ByteEncoder, Piece, overlapping
 from .chunked_tokenization import CHUNK, encode_in_windows
-from .document import Document
-from .text_counter import TextCounter, characters
+from .document import Document, TextCounter, characters
 
 TOKENIZER_FILES = re.compile(r"tokenizer.*|vocab.*|merges\.txt|.*\.model|.*\.tiktoken")
 
