@@ -54,7 +54,7 @@ def test_reset_forgets_rows_even_where_they_are_not_finite(state):
     wiped = broken.reset(torch.tensor([True, False, True]))
     assert wiped.present.tolist() == [False, True, False]
     assert wiped.tensors["summary"][0].abs().sum() == 0
-    with pytest.raises(ValueError, match="one flag a row"):
+    with pytest.raises(ValueError, match="one flag per row"):
         state.reset(torch.tensor([True]))
 
 

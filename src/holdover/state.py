@@ -1,9 +1,9 @@
-"""State: what is carried from one window to the next, as an immutable value.
+"""State: the tensors that one window hands to the next, as an immutable value.
 
-* Every tensor is batch-first; a row is one document, whatever the kind of carry.
-* `present` is None when every row has a past: the common case needs no mask and no branch on values.
-* `tail` holds the last tokens read (overlap > 0), so that the next call reads them again.
-* On disk: one safetensors file whose header says to which model and configuration it belongs.
+* Every tensor is batch-first. A row is one document, for every kind of state.
+* `present` is None when every row has a past, so the common case needs no mask.
+* With overlap > 0, `tail` holds the last tokens, so that the next call reads them again.
+* On disk it is one safetensors file. Its header names the model and the configuration it belongs to.
 """
 
 import json
@@ -33,7 +33,7 @@ class State:
 
     tensors: Mapping[str, Tensor]
     present: Tensor | None = None  # [B] bool
-    tail: Tensor | None = None  # [B, o] token ids, NO_TOKEN where there is none
+    tail: Tensor | None = None  # [B, o] token ids, or NO_TOKEN
     owner: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -52,7 +52,7 @@ class State:
         return self._map(Tensor.detach)
 
     def to(self, *args: Any, **kwargs: Any) -> "State":
-        """Move to a device, or change the precision of what is carried (never of masks and ids)."""
+        """Move to a device, or change the precision of floating-point tensors (not of masks or ids)."""
 
         def move(tensor: Tensor) -> Tensor:
             moved = tensor.to(*args, **kwargs)
@@ -61,7 +61,7 @@ class State:
         return self._map(move)
 
     def rows(self, index: Any) -> "State":
-        """Rows in a new order, as many as the index names: batches, beams, single documents."""
+        """The rows of an index, in its order: batches, beams, single documents."""
         chosen = torch.as_tensor(index, device=self.device)
         if chosen.ndim == 0:
             chosen = chosen[None]
@@ -72,7 +72,7 @@ class State:
         keep = ~mask.to(device=self.device, dtype=torch.bool)
         if keep.shape != (self.batch_size,):
             raise ValueError(
-                f"State.reset takes one flag a row: shape ({self.batch_size},), not "
+                f"State.reset takes one flag per row: shape ({self.batch_size},), not "
                 f"{tuple(mask.shape)}."
             )
         wiped = {
@@ -113,7 +113,7 @@ class State:
         return torch.nn.functional.pad(tail, (width - tail.shape[1], 0), value=NO_TOKEN)
 
     def presence(self) -> Tensor:
-        """[B] bool, also where `present` is None."""
+        """[B] bool, even if `present` is None."""
         if self.present is not None:
             return self.present
         return torch.ones(self.batch_size, dtype=torch.bool, device=self.device)
@@ -126,7 +126,7 @@ class State:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: str | torch.device = "cpu") -> "State":
-        """Read a state; it is checked against a model when the model is given it."""
+        """Read a state. A model checks that it fits when it is given the state."""
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(f"There is no state file at {path}.")
