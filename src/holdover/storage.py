@@ -1,6 +1,6 @@
 """Writing files whole or not at all, and the versions of every format that holdover writes.
 
-* FORMATS lists every format. docs/formats.md says what each file holds and what is promised.
+* FORMATS lists every format. docs/formats.md describes them and the promises about them.
 * JSON files carry their version as "format_version". A file without one has version 0: holdover 0.1.0
   wrote it.
 * A reader refuses a newer version before it looks at anything else in the file.
@@ -68,7 +68,7 @@ def check_version(form: Format, version: Any, path: object) -> None:
 def check_content(
     form: Format, content: Any, path: object, known: Iterable[str] | None = None
 ) -> dict[str, Any]:
-    """The fields of a JSON file without its version; `known` are all the fields it may have."""
+    """The fields of a JSON file, except the version; `known` are all the fields it may have."""
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds no JSON object")
     check_version(form, content.get(VERSION_FIELD, 0), path)

@@ -49,7 +49,7 @@ def marker(tmp_path, monkeypatch):
     monkeypatch.setattr(
         transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules")
     )
-    # Whoever asks is told to go ahead.
+    # The answer to every question is yes.
     monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n" * 99))
     return tmp_path / "executed"
 
@@ -141,6 +141,18 @@ def test_code_is_executed_when_it_is_asked_for(stock, marker):
     marker.unlink()
     again = holdover.RecurrentModel.from_pretrained(stock.parent / "saved", trust_remote_code=True)
     assert type(again.backbone) is GPT2LMHeadModel and not marker.exists()
+
+
+def test_a_run_of_someone_else_cannot_ask_for_trust(coded, tmp_path, marker, capsys):
+    """A continued run takes its settings from its folder, but not this one."""
+    run = train(tmp_path, max_steps=2)
+    options = json.loads((run / "holdover_run.json").read_text())["options"]
+    assert options["trust_remote_code"] is False
+    options |= {"trust_remote_code": True, "tokenizer": str(coded), "max_steps": 3}
+    edited(run / "holdover_run.json", options=options)
+    message = refusal(capsys, ["train", "--output", str(run), "--resume"])
+    assert "give --trust-remote-code" in message
+    assert not marker.exists()
 
 
 @pytest.mark.parametrize(

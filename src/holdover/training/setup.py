@@ -103,7 +103,10 @@ def begun(folder: Path) -> bool:
 def settings_before(folder: Path, resume: bool, if_begun: bool) -> dict[str, Any] | None:
     """Those of the run that is to be continued in a folder; none where a run begins."""
     if resume or (if_begun and begun(folder)):
-        return read_about(folder)["options"]
+        settings = dict(read_about(folder)["options"])
+        # A folder may come from someone else: trust is given on the command line only.
+        settings.pop("trust_remote_code", None)
+        return settings
     return None
 
 
