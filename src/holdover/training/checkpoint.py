@@ -114,7 +114,7 @@ class Checkpoints:
         try:
             # The version first: a newer format may have other files too.
             content = json.loads((path / PROGRESS).read_text())
-            progress = check_content(FORMAT, content, PROGRESS, known)
+            progress = check_content(FORMAT, content, path / PROGRESS, known)
             carried = path / "carried.state"
             return Checkpoint(
                 optimizer=load_file(path / OPTIMIZER),
@@ -122,10 +122,6 @@ class Checkpoints:
                 carried=State.load(carried) if carried.exists() else None,
                 progress=progress,
             )
-        except NewerFormatError as error:
-            raise NewerFormatError(
-                f"{path.name} in {path.parent} cannot be continued: {error}"
-            ) from error
         except (OSError, SafetensorError, ValueError) as error:
             raise damaged(path, error) from error
 
@@ -169,6 +165,8 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def damaged(checkpoint: Path, error: Exception) -> ValueError:
+    if isinstance(error, NewerFormatError):
+        return error
     told = " ".join(str(error).split()).rstrip(".")
     return ValueError(
         f"{checkpoint.name} in {checkpoint.parent} is truncated or damaged ({told}): remove that "
