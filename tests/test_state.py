@@ -54,7 +54,7 @@ def test_reset_forgets_rows_even_where_they_are_not_finite(state):
     wiped = broken.reset(torch.tensor([True, False, True]))
     assert wiped.present.tolist() == [False, True, False]
     assert wiped.tensors["summary"][0].abs().sum() == 0
-    with pytest.raises(ValueError, match="one flag a row"):
+    with pytest.raises(ValueError, match="one flag per row"):
         state.reset(torch.tensor([True]))
 
 
@@ -64,6 +64,38 @@ def test_concat_puts_documents_together(model, state):
     assert torch.equal(together.tensors["summary"], state.tensors["summary"])
     half = holdover.State.concat([parts[0].reset(torch.tensor([True])), parts[1]])
     assert half.present.tolist() == [False, True, True]
+
+
+def test_concat_takes_states_with_and_without_a_tail(model, state):
+    """A row without a tail has no tokens to read again."""
+    one, two = dataclasses.replace(state.rows([0]), tail=None), state.rows([1, 2])
+    for parts in ([one, two], [two, one]):
+        together = holdover.State.concat(parts)
+        assert together.tail.shape == (3, 3)
+        read = model(tokens(3, 15, 5)[:1].expand(3, -1), state=together).logits
+        alone = [model(tokens(3, 15, 5)[:1].expand(n.batch_size, -1), state=n) for n in parts]
+        torch.testing.assert_close(read, torch.cat([out.logits for out in alone]))
+    shorter = dataclasses.replace(two, tail=two.tail[:, 1:])
+    assert holdover.State.concat([shorter, two]).tail[0].tolist() == [-1, *shorter.tail[0].tolist()]
+
+
+def test_concat_refuses_states_that_do_not_fit_together(state):
+    named = dataclasses.replace(state, tensors={"other": state.tensors["summary"]})
+    with pytest.raises(ValueError, match="state 2 has the tensors other, the first state summary"):
+        holdover.State.concat([state, named])
+    wide = dataclasses.replace(state, tensors={"summary": state.tensors["summary"][:, :1]})
+    with pytest.raises(ValueError, match=r"summary has the shape \(1, 32\) per row in state 2"):
+        holdover.State.concat([state, wide])
+    for name, value in (("tail", state.tail[:2]), ("present", torch.ones(2, dtype=torch.bool))):
+        short = dataclasses.replace(state, **{name: value})
+        with pytest.raises(ValueError, match=rf"different numbers of rows.*state\.{name}: 2"):
+            holdover.State.concat([short, state])
+
+
+def test_a_file_whose_rows_disagree_is_refused(state, tmp_path):
+    dataclasses.replace(state, tail=state.tail[:2]).save(tmp_path / "book.state")
+    with pytest.raises(ValueError, match="different numbers of rows"):
+        holdover.State.load(tmp_path / "book.state")
 
 
 def test_to_keeps_ids_and_masks(state):
@@ -142,6 +174,16 @@ def test_damaged_and_foreign_files_are_refused(state, tmp_path):
     for folder in (tmp_path, ""):
         with pytest.raises(IsADirectoryError, match=r"Cannot write .*: it is a folder; give"):
             state.save(folder)
+
+
+def test_a_state_of_a_newer_holdover_is_refused(state, tmp_path):
+    path = tmp_path / "book.state"
+    save_file({"carry.summary": torch.zeros(1)}, path, metadata={"format": "holdover.state.v2"})
+    with pytest.raises(
+        ValueError,
+        match=r"written by a newer holdover \(format 2; this one reads up to 1\): upgrade holdover",
+    ):
+        holdover.State.load(path)
 
 
 def test_the_header_says_whose_state_it_is(state, tmp_path):

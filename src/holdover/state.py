@@ -1,9 +1,9 @@
-"""State: what is carried from one window to the next, as an immutable value.
+"""State: the tensors that one window hands to the next, as an immutable value.
 
-* Every tensor is batch-first; a row is one document, whatever the kind of carry.
-* `present` is None when every row has a past: the common case needs no mask and no branch on values.
-* `tail` holds the last tokens read (overlap > 0), so that the next call reads them again.
-* On disk: one safetensors file whose header says to which model and configuration it belongs.
+* Every tensor is batch-first. A row is one document, for every kind of state.
+* `present` is None when every row has a past, so the common case needs no mask.
+* With overlap > 0, `tail` holds the last tokens, so that the next call reads them again.
+* On disk it is one safetensors file. Its header names the model and the configuration it belongs to.
 """
 
 import json
@@ -19,10 +19,11 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from .storage import write_atomically
+from .storage import STATE, check_version, write_atomically
 
-FORMAT = "holdover.state.v1"
-# Ids are never negative, so this marks places of the tail that hold no token.
+FORMAT_NAME = "holdover.state.v"
+FORMAT = f"{FORMAT_NAME}{STATE.version}"
+# Token ids are never negative, so this marks positions of the tail that hold no token.
 NO_TOKEN = -1
 
 
@@ -32,7 +33,7 @@ class State:
 
     tensors: Mapping[str, Tensor]
     present: Tensor | None = None  # [B] bool
-    tail: Tensor | None = None  # [B, o] token ids, NO_TOKEN where there is none
+    tail: Tensor | None = None  # [B, o] token ids, or NO_TOKEN
     owner: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -51,7 +52,7 @@ class State:
         return self._map(Tensor.detach)
 
     def to(self, *args: Any, **kwargs: Any) -> "State":
-        """Move to a device, or change the precision of what is carried (never of masks and ids)."""
+        """Move to a device, or change the precision of floating-point tensors (not of masks or ids)."""
 
         def move(tensor: Tensor) -> Tensor:
             moved = tensor.to(*args, **kwargs)
@@ -60,7 +61,7 @@ class State:
         return self._map(move)
 
     def rows(self, index: Any) -> "State":
-        """Rows in a new order, as many as the index names: batches, beams, single documents."""
+        """The rows of an index, in its order: batches, beams, single documents."""
         chosen = torch.as_tensor(index, device=self.device)
         if chosen.ndim == 0:
             chosen = chosen[None]
@@ -71,7 +72,7 @@ class State:
         keep = ~mask.to(device=self.device, dtype=torch.bool)
         if keep.shape != (self.batch_size,):
             raise ValueError(
-                f"State.reset takes one flag a row: shape ({self.batch_size},), not "
+                f"State.reset takes one flag per row: shape ({self.batch_size},), not "
                 f"{tuple(mask.shape)}."
             )
         wiped = {
@@ -87,25 +88,32 @@ class State:
 
     @staticmethod
     def concat(states: "list[State]") -> "State":
-        """One batch out of several states of the same model."""
+        """One batch from several states of the same model. A row without a tail gets an empty one."""
         if not states:
             raise ValueError("State.concat needs at least one state.")
         first = states[0]
-        for other in states[1:]:
+        for number, other in enumerate(states, start=1):
             check_owner(other.owner, first.owner, "the first state")
+            _check_fits(other, first, number)
         present = None
         if any(state.present is not None for state in states):
             present = torch.cat([state.presence() for state in states])
-        tail = None
-        if first.tail is not None:
-            tail = torch.cat([state.tail for state in states if state.tail is not None])
+        width = max(0 if state.tail is None else state.tail.shape[1] for state in states)
+        tail = torch.cat([state._tail(width) for state in states]) if width else None
         tensors = {
             name: torch.cat([state.tensors[name] for state in states]) for name in first.tensors
         }
         return replace(first, tensors=tensors, present=present, tail=tail)
 
+    def _tail(self, width: int) -> Tensor:
+        """[B, width] the tail, with NO_TOKEN in front of it where it is shorter."""
+        tail = self.tail
+        if tail is None:
+            tail = torch.empty(self.batch_size, 0, dtype=torch.long, device=self.device)
+        return torch.nn.functional.pad(tail, (width - tail.shape[1], 0), value=NO_TOKEN)
+
     def presence(self) -> Tensor:
-        """[B] bool, also where `present` is None."""
+        """[B] bool, even if `present` is None."""
         if self.present is not None:
             return self.present
         return torch.ones(self.batch_size, dtype=torch.bool, device=self.device)
@@ -118,28 +126,35 @@ class State:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: str | torch.device = "cpu") -> "State":
-        """Read a state; it is checked against a model when the model is given it."""
+        """Read a state. A model checks that it fits when it is given the state."""
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(f"There is no state file at {path}.")
         try:
             with safe_open(path, framework="pt", device=str(device)) as file:
                 header = file.metadata() or {}
-                found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                content = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise ValueError(
                 f"{path} is not a readable state file ({error}); it is truncated, damaged or "
                 "something else: save the state again with State.save."
             ) from error
-        if header.get("format") != FORMAT:
+        written_as = str(header.get("format"))
+        number = written_as.removeprefix(FORMAT_NAME)
+        if number == written_as or not number.isdecimal():
             raise ValueError(
                 f"{path} is a safetensors file but not a holdover state: its header says "
-                f"{header.get('format')!r} where {FORMAT!r} was expected."
+                f"{header.get('format')!r}, and {FORMAT!r} was expected."
             )
-        special = {name: found.pop(f"state.{name}", None) for name in ("present", "tail")}
-        tensors = {name.removeprefix("carry."): tensor for name, tensor in found.items()}
-        if len({tensor.shape[0] for tensor in tensors.values()}) != 1:
-            raise ValueError(f"{path} is damaged: its tensors disagree about the number of rows.")
+        check_version(STATE, int(number), path)
+        if not content:
+            raise ValueError(f"{path} is damaged: it holds no tensors.")
+        if differing := _differing_rows(content):
+            raise ValueError(
+                f"{path} is damaged: its tensors have different numbers of rows ({differing})."
+            )
+        special = {name: content.pop(f"state.{name}", None) for name in ("present", "tail")}
+        tensors = {name.removeprefix("carry."): tensor for name, tensor in content.items()}
         return cls(tensors=tensors, owner=json.loads(header["owner"]), **special)
 
     def _all(self) -> dict[str, Tensor]:
@@ -175,6 +190,35 @@ def check_owner(owner: Mapping[str, Any], expected: Mapping[str, Any], whose: st
             f"This state does not belong to {whose}: {'; '.join(differing)}. "
             "Make it anew with this model, or, if you know that it fits, use model.adopt(state)."
         )
+
+
+def _check_fits(state: State, first: State, number: int) -> None:
+    """Refuse a state that cannot be in one batch with the first one."""
+    if differing := _differing_rows(state._all()):
+        raise ValueError(
+            f"State {number} of State.concat has different numbers of rows ({differing}): every "
+            "tensor of a state needs one row per document."
+        )
+    if set(state.tensors) != set(first.tensors):
+        raise ValueError(
+            f"State.concat needs states with the same tensors: state {number} has the tensors "
+            f"{', '.join(sorted(state.tensors))}, the first state {', '.join(sorted(first.tensors))}."
+        )
+    for name, tensor in state.tensors.items():
+        shape, expected = tuple(tensor.shape[1:]), tuple(first.tensors[name].shape[1:])
+        if shape != expected:
+            raise ValueError(
+                f"State.concat needs states of one shape: {name} has the shape {shape} per row in "
+                f"state {number} and {expected} in the first state."
+            )
+
+
+def _differing_rows(tensors: Mapping[str, Tensor]) -> str:
+    """The number of rows of each tensor, if they are not all the same."""
+    rows = {name: tensor.shape[0] if tensor.ndim else 0 for name, tensor in tensors.items()}
+    if len(set(rows.values())) <= 1:
+        return ""
+    return ", ".join(f"{name}: {count}" for name, count in rows.items())
 
 
 def _like(flags: Tensor, tensor: Tensor) -> Tensor:

@@ -169,7 +169,7 @@ def test_no_csv_at_all(path, tmp_path):
     assert "looks binary" in refusal(path)
     packed = tmp_path / "torn.csv.xz"
     packed.write_bytes(lzma.compress(b"date,a\n" * 1000)[:-20])
-    assert "not a whole .xz file" in refusal(packed)
+    assert "not a complete .xz file" in refusal(packed)
     with pytest.raises(ValueError, match="is a folder"):
         open_series(str(tmp_path))
 

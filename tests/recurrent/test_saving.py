@@ -43,7 +43,7 @@ def test_what_was_added_needs_its_base(saved_base, tmp_path):
     model = attach(GPT2LMHeadModel.from_pretrained(saved_base))
     model.save_pretrained(tmp_path / "added", only_added=True)
     with pytest.raises(
-        ValueError, match="belongs to GPT2LMHeadModel, and the base given is OPTForCausalLM"
+        ValueError, match="belong to GPT2LMHeadModel, and base_model is OPTForCausalLM"
     ):
         holdover.RecurrentModel.from_pretrained(tmp_path / "added", base_model=build("opt"))
     (tmp_path / "added" / "holdover.safetensors").unlink()

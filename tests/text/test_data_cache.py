@@ -126,7 +126,7 @@ def test_a_token_before_every_document(tmp_path):
         assert tokens.ids[start] == encoder.bos
         # What a shortened document counts does not count that token's text.
         assert tokens.part(start, stop - 1).counts["bytes"][0] < count
-    with pytest.raises(ValueError, match="tokenizer bytes has no token .* leave bos out.$"):
+    with pytest.raises(ValueError, match="tokenizer bytes has no token .* leave --bos out.$"):
         make(tmp_path, "a", bos=True)
 
 
@@ -240,7 +240,7 @@ def test_a_bar_on_a_terminal(tmp_path):
 SLOW_BUILD = """
 import sys, time
 from pathlib import Path
-from holdover.data import Document, open_encoder, tokenise
+from holdover.text import Document, open_encoder, tokenise
 from test_data_cache import Listed
 
 class Slow(Listed):
@@ -288,7 +288,7 @@ def test_other_machines_remains_go_after_a_day(tmp_path):
 MEASURED = """
 import resource, sys
 from pathlib import Path
-from holdover.data import open_encoder, open_source, tokenise
+from holdover.text import open_encoder, open_source, tokenise
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

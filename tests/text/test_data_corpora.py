@@ -145,7 +145,7 @@ def test_books_come_in_the_archives_order(data):
     found = [(document.name, b"".join(document.read())) for document in source.documents()]
     assert found == [("pg19/9", b"nine"), ("pg19/1", b"one"), ("pg19/5", b"five")]
     assert source.note == "not comparable"
-    assert "one document a book" in refusal("pg19", data_dir=data, new_document="^x")
+    assert "one document per book" in refusal("pg19", data_dir=data, new_document="^x")
 
 
 def test_the_environment_names_the_data_directory(data, monkeypatch):

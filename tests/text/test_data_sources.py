@@ -183,16 +183,16 @@ def test_binary_files_are_refused(tmp_path):
 def test_damaged_compression_is_named(tmp_path):
     whole = lzma.compress(b"text " * 100_000)
     (tmp_path / "a.txt.xz").write_bytes(whole[:-20])
-    assert "a.txt.xz is not a whole .xz file" in refusal(tmp_path / "a.txt.xz")
+    assert "a.txt.xz is not a complete .xz file" in refusal(tmp_path / "a.txt.xz")
     (tmp_path / "a.txt.gz").write_bytes(b"not gzip at all")
-    assert "a.txt.gz is not a whole .gz file" in refusal(tmp_path / "a.txt.gz")
+    assert "a.txt.gz is not a complete .gz file" in refusal(tmp_path / "a.txt.gz")
 
 
 def test_the_pattern_must_be_one_and_fit(tmp_path):
     (tmp_path / "a.txt").write_text("a")
     assert "is not a regular expression" in refusal(tmp_path / "a.txt", new_document="(")
     path = jsonl(tmp_path / "a.jsonl", {"text": "a"})
-    assert "already has one document a line" in refusal(path, new_document="^a")
+    assert "already has one document per line" in refusal(path, new_document="^a")
 
 
 def test_fingerprints_tell_content_and_cut(tmp_path):

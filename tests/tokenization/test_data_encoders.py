@@ -253,7 +253,7 @@ def test_what_cannot_be_opened(tmp_path, monkeypatch):
     (tmp_path / encoders_module.OWN_FILE).write_text('["bytes"]')
     assert "bytes" in refusal(tmp_path)
 
-    def offline(name):
+    def offline(name, **options):
         raise OSError("no network here\nand more")
 
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", offline)
@@ -264,7 +264,9 @@ def test_a_slow_tokenizer_is_refused(monkeypatch):
     class Slow:
         is_fast = False
 
-    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda name: Slow())
+    monkeypatch.setattr(
+        transformers.AutoTokenizer, "from_pretrained", lambda name, **options: Slow()
+    )
     assert "a slow one (Slow)" in refusal("some/slow")
 
 

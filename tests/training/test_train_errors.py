@@ -139,7 +139,7 @@ def test_models_that_cannot_be_opened(tmp_path, capsys):
     assert "The model nobody/nothing could not be opened" in said
     (tmp_path / "empty").mkdir()
     said = refused(capsys, tmp_path, model=tmp_path / "empty", **plain)
-    assert "empty is empty: give one with a model" in said
+    assert "empty is empty: give the folder of a model" in said
     assert "could not be opened" in refused(
         capsys, tmp_path, model="nobody/nothing", from_scratch=True, shape=None
     )

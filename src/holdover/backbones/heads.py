@@ -6,7 +6,7 @@ import transformers
 from transformers.models.auto import modeling_auto as auto
 
 from ..models.registry import MODELS
-from .registry import ArchitectureSpec
+from .registry import BACKBONES, ArchitectureSpec
 
 Task = Literal[
     "causal-lm",
@@ -41,9 +41,18 @@ def head_classes(model_type: str, row: ArchitectureSpec) -> dict[Task, str]:
 
 
 def class_named(name: str) -> Any:
-    """A model's class: one of transformers, or of our own."""
+    """A model's class: one of our own, or one of those that holdover runs in transformers."""
     own = {cls.__name__: cls for heads in MODELS.values() for cls in heads.values()}
-    return own[name] if name in own else getattr(transformers, name)
+    if name in own:
+        return own[name]
+    # Saved files name classes: no other attribute of transformers may be reached through them.
+    for model_type, row in BACKBONES.items():
+        if name in head_classes(model_type, row).values():
+            return getattr(transformers, name)
+    raise ValueError(
+        f"The architecture {name!r} is not a model class that holdover runs (holdover backbones lists "
+        "them)."
+    )
 
 
 def task_of(model: Any, row: ArchitectureSpec) -> Task:

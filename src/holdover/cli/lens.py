@@ -34,6 +34,11 @@ def add_lens(verbs: Verbs) -> None:
     verb.add_argument("--model", required=True, metavar="DIR", help="model with a recurrence")
     verb.add_argument("--tokenizer", metavar="DIR", help="default: the model's own")
     verb.add_argument(
+        "--trust-remote-code",
+        action="store_true",
+        help="execute Python code that comes with the tokenizer; read that code first",
+    )
+    verb.add_argument(
         "-o",
         "--output",
         type=Path,
@@ -83,7 +88,11 @@ def run_lens(parsed: argparse.Namespace) -> None:
     make_folder(parsed.output.parent, "-o")
     model: Any = open_model(parsed.model)
     model.to(choose_device(parsed.device)).eval()
-    encoder = encoder_of(model_folder(parsed.model), parsed.tokenizer)
+    encoder = encoder_of(
+        model_folder(parsed.model),
+        parsed.tokenizer,
+        trust_remote_code=parsed.trust_remote_code,
+    )
     check_vocabulary(model, encoder)
     window = model.settings.window
     tokens = read_text(options, encoder, "test", window=window, console=console)

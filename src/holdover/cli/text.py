@@ -120,6 +120,11 @@ def _add_model(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--tokenizer", metavar="DIR", help="its tokenizer, or the word bytes (default: the model's)"
     )
+    verb.add_argument(
+        "--trust-remote-code",
+        action="store_true",
+        help="execute Python code that comes with the model or its tokenizer; read that code first",
+    )
     verb.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
 
 
@@ -251,9 +256,13 @@ def open_session(path: Path | None, parsed: argparse.Namespace, console: Console
     if path is not None and path.parent != Path() and not path.parent.is_dir():
         raise FileNotFoundError(f"The folder {path.parent} of the session does not exist.")
     asked = parsed.tokenizer or (saved and saved.tokenizer_name)
-    model = open_to_read(name) if parsed.model else _own_model(name, path)
+    trust = parsed.trust_remote_code
+    if parsed.model:
+        model = open_to_read(name, trust_remote_code=trust)
+    else:
+        model = _own_model(name, path, trust)
     torch.nn.Module.to(model.eval(), choose_device(parsed.device))
-    encoder = encoder_of(model_folder(name), asked)
+    encoder = encoder_of(model_folder(name), asked, trust_remote_code=trust)
     if saved is None or path is None:
         if path is not None:
             say(console, f"Beginning a session in {path}. {LEAK}")
@@ -263,7 +272,7 @@ def open_session(path: Path | None, parsed: argparse.Namespace, console: Console
     return session
 
 
-def _own_model(name: str, path: Path | None) -> RecurrentModel:
+def _own_model(name: str, path: Path | None, trust_remote_code: bool) -> RecurrentModel:
     """The model that a session names."""
     gone = ValueError(
         f"The model of the session {path} is not there ({name}): give --model with the folder or the "
@@ -273,7 +282,7 @@ def _own_model(name: str, path: Path | None) -> RecurrentModel:
     if os.path.isabs(name) and not os.path.isdir(name):
         raise gone
     try:
-        return open_to_read(name)
+        return open_to_read(name, trust_remote_code=trust_remote_code)
     except ValueError as error:
         if os.path.isdir(model_folder(name)):
             raise

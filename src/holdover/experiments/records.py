@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..storage import EXPERIMENT, VERSION_FIELD, check_version
 from .definition import Run
 from .layout_file import LAYOUT
 
@@ -49,6 +50,7 @@ def read_records(folder: Path) -> Records:
     for path in sorted(folder.glob("*.json")):
         if path.name != LAYOUT:
             record = read_json(path)
+            check_version(EXPERIMENT, record.get(VERSION_FIELD, 0), path)
             if wrong := _wrong(record):
                 raise unreadable(path, wrong)
             found[record["run"]] = record

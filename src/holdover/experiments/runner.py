@@ -20,6 +20,7 @@ from rich.console import Console
 
 from ..evaluation.cost import PeakMemory
 from ..runs.provenance import choose_device, make_folder, provenance, write_record
+from ..storage import EXPERIMENT, VERSION_FIELD
 from .definition import Experiment, Run
 from .experiment_file import open_experiment
 from .layout_file import LAYOUT, to_json
@@ -255,6 +256,7 @@ class JobSupervisor:
         notes = measures.pop("notes", [])
         return {
             "record": KIND,
+            VERSION_FIELD: EXPERIMENT.version,
             "experiment": self.plan.name,
             "scale": self.options.scale,
             "run": run.name,

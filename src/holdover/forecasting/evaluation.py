@@ -22,6 +22,7 @@ from ..runs.provenance import (
     write_record,
 )
 from ..runs.settings import as_dict
+from ..storage import EVALUATION, VERSION_FIELD
 from .data.named import open_table
 from .data.options import SeriesOptions
 from .data.prepare import Prepared, prepare
@@ -64,6 +65,7 @@ def evaluate_forecaster(
     rows = [_row(contender, options, device, console) for contender in contenders]
     record = {
         "record": "forecast evaluation",
+        VERSION_FIELD: EVALUATION.version,
         "model": {
             "name": own.name,
             "kind": own.kind,

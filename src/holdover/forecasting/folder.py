@@ -13,13 +13,15 @@ from typing import Any
 
 from safetensors import SafetensorError
 
+from ..backbones.safe_loading import PickleError, loading_options, refuse_pickles
 from ..runs.models import RUN, in_own_memory, model_folder, quietly, read_run
-from ..storage import write_atomically
+from ..storage import FORECASTER, NewerFormatError, check_content, with_version, write_atomically
 from .data.recipe import Recipe
 from .models.base import ForecasterConfig
 from .models.registry import FORECASTERS
 
-RECIPE = "holdover_series.json"
+RECIPE = FORECASTER.file
+RECIPE_FIELDS = ("inputs", "outputs", "past", "ahead", "frequency", "scaler")
 # Sizes that follow from the series and its windows.
 FROM_DATA = frozenset(
     {"enc_in", "dec_in", "c_out", "seq_len", "label_len", "pred_len", "time_features"}
@@ -84,7 +86,8 @@ def is_trained(kind: str) -> bool:
 def save_forecaster(folder: Path, model: Any, recipe: Recipe) -> None:
     with quietly():
         model.save_pretrained(folder)
-    write_atomically(folder / RECIPE, (json.dumps(recipe.to_json(), indent=2) + "\n").encode())
+    content = json.dumps(with_version(FORECASTER, recipe.to_json()), indent=2)
+    write_atomically(folder / RECIPE, f"{content}\n".encode())
 
 
 def open_forecaster(name: str | Path) -> SavedForecaster:
@@ -97,12 +100,17 @@ def open_forecaster(name: str | Path) -> SavedForecaster:
             "wrote."
         )
     try:
-        recipe = Recipe.from_json(json.loads(path.read_text()))
+        content = json.loads(path.read_text())
+        recipe = Recipe.from_json(check_content(FORECASTER, content, path, RECIPE_FIELDS))
         kinds = {cls.config_class.model_type: kind for kind, cls in FORECASTERS.items()}
         kind = kinds[json.loads((folder / "config.json").read_text())["model_type"]]
         model_class: Any = FORECASTERS[kind]
         with quietly():
-            model = in_own_memory(model_class.from_pretrained(folder))
+            refuse_pickles(folder)
+            options = loading_options(trust_remote_code=False)
+            model = in_own_memory(model_class.from_pretrained(folder, **options))
+    except (NewerFormatError, PickleError):
+        raise
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
         told = " ".join(str(error).split()).rstrip(".")
         raise ValueError(

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from ..evaluation.plots import training_curves
 from ..runs.provenance import fresh_name, shown_name
+from ..storage import EVALUATION, check_content
 from ..training.log import LOG, read_log
 from .data.named import open_table
 from .data.options import SeriesOptions, TableOptions
@@ -70,7 +71,7 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
         raise ValueError(f"{path} is no evaluation record ({error}).") from error
     if not isinstance(found, dict) or found.get("record") != "forecast evaluation":
         raise ValueError(f"{path} is JSON, but no record of holdover forecast eval.")
-    return found["rows"]
+    return check_content(EVALUATION, found, path)["rows"]
 
 
 def _add_row(rows: dict[str, dict[str, Any]], row: dict[str, Any]) -> None:

@@ -23,11 +23,11 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from ..state import NO_TOKEN, State
-from ..storage import write_atomically
+from ..storage import SESSION, check_version, write_atomically
 from .session_position import FileRead, Sampling, SavedSession, SessionPosition, layout
 
 FORMAT = "holdover.session"
-VERSION = "1"
+VERSION = str(SESSION.version)
 # More than any state of a model that can write; what is larger is something else.
 LARGEST = 1 << 28
 LARGEST_HEADER = 1 << 23
@@ -107,6 +107,8 @@ def _verified(path: Path) -> tuple[bytes, str]:
                 f"{path} is a safetensors file but not a session: its header says {short(name)} where "
                 f"{FORMAT!r} was expected; give a file that Session.save wrote."
             )
+        if isinstance(version, str) and version.isdecimal() and int(version) > SESSION.version:
+            check_version(SESSION, int(version), path)
         if version != VERSION:
             raise ValueError(
                 f"{path} is a session of version {short(version)}, and this holdover reads version "

@@ -16,6 +16,8 @@ class EvalOptions(TextOptions):
     """Name or folder of a language model, of a holdover model, or of a run (its best checkpoint)."""
     gguf_file: str | None = None
     """File in the model's folder, for models in the GGUF format."""
+    trust_remote_code: bool = False
+    """Execute Python code that comes with the model or its tokenizer. Read that code first."""
     split: Literal["test", "valid", "train", "all"] = "test"
     """Split of the corpus. A text without splits is read whole (test, all), or its held-out end
     (valid); of a text that the model was trained on, test is the held-out end too."""

@@ -43,6 +43,7 @@ from ..runs.provenance import (
     write_record,
 )
 from ..runs.settings import as_dict
+from ..storage import EVALUATION, VERSION_FIELD
 from ..text.splits import read_text
 from ..text.tokens import Encoder, Tokens
 from ..text.window_loader import windows_of
@@ -81,9 +82,19 @@ def measure(options: EvalOptions, console: Console) -> dict[str, Any]:
     if not is_first():
         console = Console(quiet=True)
     rank0_broadcast(lambda: make_folder(options.output))
-    model = rank0_first(lambda: open_to_read(options.model, options.window, options.gguf_file))
+    trust = options.trust_remote_code
+    model = rank0_first(
+        lambda: open_to_read(
+            options.model, options.window, options.gguf_file, trust_remote_code=trust
+        )
+    )
     trained = model.settings
-    encoder = encoder_of(model_folder(options.model), options.tokenizer, options.gguf_file)
+    encoder = encoder_of(
+        model_folder(options.model),
+        options.tokenizer,
+        options.gguf_file,
+        trust_remote_code=trust,
+    )
     check_vocabulary(model, encoder)
     run = _training_run(options.model)
     window = options.window or trained.window
@@ -99,6 +110,7 @@ def measure(options: EvalOptions, console: Console) -> dict[str, Any]:
         model.compile_step()
     record: dict[str, Any] = {
         "record": "evaluation",
+        VERSION_FIELD: EVALUATION.version,
         "model": {
             "name": shown_name(options.model),
             "architecture": model.backbone.config.model_type,
@@ -132,13 +144,17 @@ def _split(options: EvalOptions, tokens: Tokens) -> str:
 
 
 def open_to_read(
-    name: str, window: int | None = None, gguf_file: str | None = None
+    name: str,
+    window: int | None = None,
+    gguf_file: str | None = None,
+    *,
+    trust_remote_code: bool = False,
 ) -> RecurrentModel:
     """A model with its own recurrence, or a stock model that reads every window alone."""
     if recurrence_of(name) is not None:
         return open_model(name)
     stock = RecurrenceConfig(carry="none", window=window or 1)
-    model = open_model(name, stock, gguf_file=gguf_file)
+    model = open_model(name, stock, gguf_file=gguf_file, trust_remote_code=trust_remote_code)
     if window is not None:
         return model
     most = model.spec.positions(model.backbone.config) or STOCK_WINDOW

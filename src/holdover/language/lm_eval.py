@@ -63,6 +63,7 @@ class HoldoverLM(TemplateLM):
         *,
         tokenizer: str | Encoder | None = None,
         gguf_file: str | None = None,
+        trust_remote_code: bool = False,
         window: int | None = None,
         overlap: int | None = None,
         carry: int | str = "document",
@@ -80,9 +81,12 @@ class HoldoverLM(TemplateLM):
                 raise ValueError("A model without a folder has no tokenizer: give one too.")
             self.model: RecurrentModel = pretrained
         else:
-            self.model = open_to_read(pretrained, window, gguf_file)
-            tokenizer = tokenizer or open_encoder(model_folder(pretrained), gguf_file)
-        self.encoder: Encoder = open_encoder(tokenizer) if isinstance(tokenizer, str) else tokenizer
+            trust: dict[str, Any] = {"trust_remote_code": bool(trust_remote_code)}
+            self.model = open_to_read(pretrained, window, gguf_file, **trust)
+            tokenizer = tokenizer or open_encoder(model_folder(pretrained), gguf_file, **trust)
+        if isinstance(tokenizer, str):
+            tokenizer = open_encoder(tokenizer, trust_remote_code=bool(trust_remote_code))
+        self.encoder: Encoder = tokenizer
         check_vocabulary(self.model, self.encoder)
         # The harness looks for a tokenizer of transformers under this name.
         self.tokenizer = self.encoder.tokenizer if isinstance(self.encoder, HFEncoder) else None

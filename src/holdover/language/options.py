@@ -27,6 +27,8 @@ class TrainOptions(LoopOptions, TextOptions):
     """Name or folder of a Hugging Face causal language model, or of a holdover model or run."""
     gguf_file: str | None = None
     """File in the model's folder, for models in the GGUF format."""
+    trust_remote_code: bool = False
+    """Execute Python code that comes with the model or its tokenizer. Read that code first."""
     from_scratch: bool = False
     """Random weights: of the model only its configuration is used, or of its type (gpt2) the
     default one."""

@@ -10,6 +10,7 @@ from rich.console import Console
 from ..evaluation.compare import as_table
 from ..evaluation.plots import training_curves
 from ..runs.provenance import fresh_name
+from ..storage import EVALUATION, check_content
 from ..training.log import LOG, read_log
 from .eval_report import write_plots
 from .evaluation import RECORD
@@ -64,4 +65,4 @@ def _evaluation(path: Path) -> dict[str, Any]:
     whole = isinstance(found, dict) and found.get("record") == "evaluation"
     if not whole or not {"model", "data", "rows"} <= set(found):
         raise ValueError(f"{path} is JSON, but no evaluation record of holdover eval.")
-    return found
+    return check_content(EVALUATION, found, path)

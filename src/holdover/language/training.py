@@ -49,7 +49,12 @@ def _train(
     check_replay(options, accelerator.device, own_share().of)
     checkpoint = prepare_folder(options, resume)
     encoder = rank0_first(
-        lambda: encoder_of(model_folder(options.model), options.tokenizer, options.gguf_file)
+        lambda: encoder_of(
+            model_folder(options.model),
+            options.tokenizer,
+            options.gguf_file,
+            trust_remote_code=options.trust_remote_code,
+        )
     )
     training, validation = rank0_first(lambda: read_texts(options, encoder, console))
     if resume:
@@ -118,12 +123,22 @@ def build_model(options: TrainOptions, encoder: Encoder, checkpoint: Path | None
             raise damaged(checkpoint, error) from error
     elif options.from_scratch:
         model = random_model(
-            options.model, options.shape, encoder.vocabulary, options.recurrence, options.seed
+            options.model,
+            options.shape,
+            encoder.vocabulary,
+            options.recurrence,
+            options.seed,
+            trust_remote_code=options.trust_remote_code,
         )
     else:
         # The added weights are drawn here.
         torch.manual_seed(options.seed)
-        model = open_model(options.model, options.recurrence, gguf_file=options.gguf_file)
+        model = open_model(
+            options.model,
+            options.recurrence,
+            gguf_file=options.gguf_file,
+            trust_remote_code=options.trust_remote_code,
+        )
     if options.freeze_base:
         model.freeze_base()
     return model

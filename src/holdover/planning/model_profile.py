@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.pytorch_utils import Conv1D
 
 from ..backbones.registry import BACKBONES
+from ..backbones.safe_loading import RemoteCodeError
 from ..config import RecurrenceConfig
 from ..models.registry import MODELS
 from ..recurrent.attach import add_recurrence
@@ -66,7 +67,13 @@ def profile_model(
 ) -> ModelProfile:
     """Of a model by name or type; nothing but its configuration is read."""
     check_predictable(recurrence)
-    config = configuration(name, shape)
+    try:
+        config = configuration(name, shape)
+    except RemoteCodeError as error:
+        raise ValueError(
+            f"{name} needs Python code that comes with it, and plan executes none: give --model a type "
+            "that holdover runs (holdover backbones lists them), with --shape."
+        ) from error
     row = BACKBONES.get(config.model_type)
     if row is None or not row.causal or config.model_type in MODELS:
         raise ValueError(

@@ -66,7 +66,7 @@ def ask(
 def run_ask(options: AskOptions, console: Console | None = None) -> Asked:
     """Ask, and print the answer."""
     console = console or Console(highlight=False)
-    saved = open_reader(options.model)
+    saved = open_reader(options.model, trust_remote_code=options.trust_remote_code)
     found = ask(
         saved,
         options.question,

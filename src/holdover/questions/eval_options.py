@@ -15,6 +15,8 @@ class QAEvalOptions(QuestionOptions):
     model: str = ""
     """Folder of a reader, or of the run that trained it. Without data it is scored on what its training
     kept apart: another split, the file it validated on, or the end that was held out."""
+    trust_remote_code: bool = False
+    """Execute Python code that comes with the tokenizer. Read that code first."""
     against: tuple[str, ...] = ()
     """Folders of other readers that answer the same questions."""
     split: Literal["train", "valid", "test"] = "test"
@@ -54,6 +56,8 @@ class AskOptions:
 
     model: str = ""
     """Folder of a reader, or of the run that trained it."""
+    trust_remote_code: bool = False
+    """Execute Python code that comes with the tokenizer. Read that code first."""
     question: str = ""
     """The question."""
     context: str = "-"

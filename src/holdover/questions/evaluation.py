@@ -23,6 +23,7 @@ from ..runs.provenance import (
     write_record,
 )
 from ..runs.settings import as_dict
+from ..storage import EVALUATION, VERSION_FIELD
 from .answer_state import interval, questions_with_past, state_use
 from .answering import Answer, KeptStates, answer_questions, score_answers
 from .batches import Pairs
@@ -51,12 +52,13 @@ def evaluate_reader(options: QAEvalOptions, console: Console | None = None) -> d
     console = console or Console(highlight=False)
     make_folder(options.output)
     device = choose_device(options.device)
-    saved = open_reader(options.model)
+    saved = open_reader(options.model, trust_remote_code=options.trust_remote_code)
     questions, notes = _questions(options, saved)
     contenders = [_contender(shown_name(options.model), saved, questions)]
     for given in options.against:
         name = fresh_name(shown_name(given), {contender.name for contender in contenders})
-        contenders.append(_contender(name, open_reader(given), questions))
+        other = open_reader(given, trust_remote_code=options.trust_remote_code)
+        contenders.append(_contender(name, other, questions))
     rows, answers = [], []
     for contender in contenders:
         row, given = _row(contender, options, device, console)
@@ -64,6 +66,7 @@ def evaluate_reader(options: QAEvalOptions, console: Console | None = None) -> d
         answers.append(given)
     record = {
         "record": "question answering evaluation",
+        VERSION_FIELD: EVALUATION.version,
         "model": {
             "name": contenders[0].name,
             "architecture": saved.reader.encoder.backbone.config.model_type,

@@ -3,7 +3,7 @@
 config.json, model.safetensors            the encoder with its state: RecurrentModel.from_pretrained
 tokenizer.json, ...                       its tokenizer
 holdover_reader.json, .safetensors        the heads
-holdover_run.json                         how it was trained
+holdover_run.json                         the run that trained it
 """
 
 import json
@@ -16,20 +16,29 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ..backbones.heads import class_named
 from ..backbones.registry import spec_of
+from ..backbones.safe_loading import PickleError
 from ..config import RecurrenceConfig
 from ..recurrent.attach import add_recurrence
 from ..recurrent.model import RecurrentModel
-from ..runs.models import RUN, in_own_memory, model_folder, quietly, read_run, recurrence_of
-from ..storage import write_atomically
+from ..runs.models import (
+    RUN,
+    in_own_memory,
+    model_folder,
+    open_stock,
+    quietly,
+    read_run,
+    recurrence_of,
+)
+from ..storage import READER, NewerFormatError, check_content, with_version, write_atomically
 from ..tokenization.encoders import encoder_of
 from .pairs import PairTokenizer
 from .question import KINDS
 from .reader import Reader
 
-ABOUT = "holdover_reader.json"
+ABOUT = READER.file
 HEADS = "holdover_reader.safetensors"
+# As 0.1.0 wrote it and expects it. The version that counts is the file's format_version.
 FORMAT = "holdover.reader.v1"
 
 
@@ -37,33 +46,29 @@ FORMAT = "holdover.reader.v1"
 class SavedReader:
     reader: Reader
     tokenizer: PairTokenizer
-    run: dict[str, Any] | None  # what it says of its training
+    run: dict[str, Any] | None  # the run that trained it
 
 
-def build_reader(name: str, recurrence: RecurrenceConfig, *, shrink: bool = False) -> Reader:
-    """New heads and a new state, drawn from torch's random numbers, on a pretrained encoder.
+def build_reader(
+    name: str,
+    recurrence: RecurrenceConfig,
+    *,
+    shrink: bool = False,
+    trust_remote_code: bool = False,
+) -> Reader:
+    """A pretrained encoder with new heads and a new state, drawn from torch's random numbers.
 
-    shrink: windows that are longer than the model's positions become as long as those.
+    shrink: shorten the windows to the positions that the encoder has.
     """
     if recurrence_of(name) is not None:
         raise ValueError(
-            f"{name} has a recurrence already: give the pretrained encoder that is to get one, or "
-            "continue a run with --resume."
+            f"{name} has a recurrence already: give a pretrained encoder without one, or continue a run "
+            "with --resume."
         )
-    folder = model_folder(name)
-    try:
-        with quietly():
-            base = class_named("AutoModel").from_pretrained(folder, dtype=torch.float32)
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        told = " ".join(str(error).split()).split(". ")[0].rstrip(".")
-        raise ValueError(
-            f"The encoder {name} could not be opened ({told}): give a folder with a saved model, or a "
-            "name that the Hugging Face hub knows and can be reached for."
-        ) from error
-    base = in_own_memory(base)
+    base = open_stock(name, head=False, trust_remote_code=trust_remote_code)
     limit = spec_of(base.config.model_type).positions(base.config)
     if shrink and limit is not None:
-        # Memory tokens stand in the window too, in front and behind.
+        # Memory tokens take positions too, before and after the window's tokens.
         added = 2 * recurrence.slots if recurrence.carry == "tokens" else 0
         recurrence = recurrence.replace(window=min(recurrence.window, limit - added))
     return Reader(add_recurrence(base, recurrence))
@@ -77,14 +82,14 @@ def fitting(recurrence: RecurrenceConfig) -> RecurrenceConfig:
 def save_reader(
     folder: Path, reader: Reader, encoder: Any, weights: dict[str, Tensor] | None = None
 ) -> None:
-    """weights: those of the reader, where processes hold parts of them."""
+    """weights: the reader's, if several processes hold parts of them."""
     weights = reader.state_dict() if weights is None else weights
     with quietly():
         reader.encoder.save_pretrained(folder, state_dict=_below("encoder.", weights))
     encoder.save(folder)
     heads = {name: t.detach().cpu().contiguous() for name, t in _below("heads.", weights).items()}
     save_file(heads, folder / HEADS)
-    about = {"format": FORMAT, "kinds": list(KINDS)}
+    about = with_version(READER, {"format": FORMAT, "kinds": list(KINDS)})
     write_atomically(folder / ABOUT, (json.dumps(about, indent=2) + "\n").encode())
 
 
@@ -92,26 +97,29 @@ def _below(prefix: str, weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): t for k, t in weights.items() if k.startswith(prefix)}
 
 
-def open_reader(name: str | Path) -> SavedReader:
-    """A saved reader, or the best of a run, in evaluation mode."""
+def open_reader(name: str | Path, *, trust_remote_code: bool = False) -> SavedReader:
+    """A saved reader, or the best checkpoint of a run, in evaluation mode."""
     folder = Path(model_folder(str(name)))
     if not (folder / ABOUT).is_file():
         raise ValueError(
             f"{name} is no reader (it has no {ABOUT}): give a folder that holdover qa train wrote."
         )
     try:
-        about = json.loads((folder / ABOUT).read_text())
+        content = json.loads((folder / ABOUT).read_text())
+        about = check_content(READER, content, folder / ABOUT, ("format", "kinds"))
         if (about["format"], about["kinds"]) != (FORMAT, list(KINDS)):
             raise ValueError(f"its {ABOUT} is of another format")
         with quietly():
             encoder = RecurrentModel.from_pretrained(folder, dtype=torch.float32)
         reader = Reader(encoder)
         reader.heads.load_state_dict(load_file(folder / HEADS))
+    except (NewerFormatError, PickleError):
+        raise
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        told = " ".join(str(error).split()).rstrip(".")
+        reason = " ".join(str(error).split()).rstrip(".")
         raise ValueError(
-            f"The reader in {name} is truncated or damaged ({told}): copy it or train it again."
+            f"The reader in {name} is truncated or damaged ({reason}): copy it or train it again."
         ) from error
     run = read_run(folder / RUN) if (folder / RUN).is_file() else None
-    tokenizer = PairTokenizer(encoder_of(str(folder)))
+    tokenizer = PairTokenizer(encoder_of(str(folder), trust_remote_code=trust_remote_code))
     return SavedReader(in_own_memory(reader).eval(), tokenizer, run)

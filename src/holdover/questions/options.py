@@ -35,6 +35,8 @@ class QAOptions(LoopOptions, QuestionOptions):
 
     model: str = ""
     """Name or folder of a pretrained encoder (BERT, RoBERTa, MPNet, ...) with its tokenizer."""
+    trust_remote_code: bool = False
+    """Execute Python code that comes with the model or its tokenizer. Read that code first."""
     recurrence: ReaderRecurrence = field(default_factory=ReaderRecurrence)
     rows: int = 8
     """Questions of a batch; a step goes through all windows of their contexts, and back."""

@@ -47,7 +47,10 @@ def _train(
     training, validation = rank0_first(
         lambda: training_questions(options, options.validation, options.held_out)
     )
-    tokenizer = rank0_first(lambda: PairTokenizer(encoder_of(model_folder(options.model))))
+    trust = options.trust_remote_code
+    tokenizer = rank0_first(
+        lambda: PairTokenizer(encoder_of(model_folder(options.model), trust_remote_code=trust))
+    )
     about = _about(training, validation, tokenizer)
     if resume:
         _check_same_questions(read_about(options.output)["data"], about)
@@ -77,9 +80,14 @@ def _train(
 def _build(options: QAOptions, checkpoint: Path | None) -> Reader:
     if checkpoint is None:
         unsaid = options.recurrence.window == ReaderRecurrence().window
-        return build_reader(options.model, fitting(options.recurrence), shrink=unsaid)
+        return build_reader(
+            options.model,
+            fitting(options.recurrence),
+            shrink=unsaid,
+            trust_remote_code=options.trust_remote_code,
+        )
     try:
-        return open_reader(checkpoint).reader
+        return open_reader(checkpoint, trust_remote_code=options.trust_remote_code).reader
     except ValueError as error:
         raise damaged(checkpoint, error) from error
 

@@ -1,7 +1,8 @@
 """Saving and loading, the Hugging Face way.
 
-* The whole model: `config.json` and `model.safetensors`, as any transformers model, hub included.
-* Only what was added: `holdover_config.json` and `holdover.safetensors`, with the name of the base.
+* The whole model: `config.json` and `model.safetensors`, as any transformers model, also on the hub.
+* Only the added weights: `holdover_config.json` and `holdover.safetensors`, with the base's name.
+* Files are not trusted: class names are looked up in our own table, and weights are safetensors only.
 """
 
 import copy
@@ -14,19 +15,21 @@ from huggingface_hub import HfApi
 from safetensors.torch import load_file
 from safetensors.torch import save as to_safetensors
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
-from transformers.utils import cached_file
 
-from ..backbones.heads import class_named
+from ..backbones.heads import class_named, head_classes
 from ..backbones.hooks import is_attached
+from ..backbones.registry import BACKBONES
+from ..backbones.safe_loading import find_file, loading_options, refuse_pickles
 from ..ops.rem import RecurrenceEncoding
-from ..storage import write_atomically
+from ..storage import ADDED, MODEL, check_content, check_version, with_version, write_atomically
 
-ADDED_CONFIG = "holdover_config.json"
+ADDED_CONFIG = ADDED.file
 ADDED_WEIGHTS = "holdover.safetensors"
+ADDED_FIELDS = ("base_model_name_or_path", "revision", "architecture", "recurrence", "adapter")
 
 
 class RecurrentModelConfig(PreTrainedConfig):
-    """The stock configuration, the class it belongs to, and the recurrence."""
+    """The stock configuration, the name of the stock model's class, and the recurrence."""
 
     model_type = "holdover"
     sub_configs: ClassVar[Any] = {"backbone": AutoConfig}  # pyright: ignore[reportAssignmentType]
@@ -38,11 +41,14 @@ class RecurrentModelConfig(PreTrainedConfig):
         architecture: str = "",
         recurrence: dict[str, Any] | None = None,
         adapter: dict[str, Any] | None = None,
+        format_version: int = 0,
         **kwargs: Any,
     ) -> None:
+        check_version(MODEL, format_version, kwargs.get("_name_or_path") or MODEL.file)
+        self.format_version = MODEL.version
         if isinstance(backbone, dict):
             backbone = AutoConfig.for_model(**backbone)
-        # A copy: transformers writes attention settings through to sub-configurations.
+        # A copy: transformers writes attention settings into nested configurations.
         self.backbone = copy.deepcopy(backbone)
         self.architecture = architecture
         self.recurrence = recurrence or {}
@@ -52,18 +58,25 @@ class RecurrentModelConfig(PreTrainedConfig):
 
     @property
     def vocab_size(self) -> int | None:
-        """For beam search, which asks the configuration; the backbone's, and not saved twice."""
+        """The backbone's, for beam search. A property is not saved a second time."""
         return getattr(self.backbone, "vocab_size", None)
 
 
-# AutoConfig and AutoTokenizer look at a folder's config.json and want to know its type.
+# AutoConfig and AutoTokenizer need to know the model type in a folder's config.json.
 AutoConfig.register(RecurrentModelConfig.model_type, RecurrentModelConfig, exist_ok=True)
 
 
 def build_backbone(config: RecurrentModelConfig) -> PreTrainedModel:
-    """A stock model of the right class; its weights are loaded into it afterwards."""
-    model = class_named(config.architecture)(config.backbone)
-    return inject_adapter(model, config.adapter)
+    """A stock model of the right class. Its weights are loaded into it afterwards."""
+    model_class = class_named(config.architecture)
+    model_type = getattr(config.backbone, "model_type", "")
+    row = BACKBONES.get(model_type)
+    if row is None or config.architecture not in head_classes(model_type, row).values():
+        raise ValueError(
+            f"The saved configuration is wrong: {config.architecture} is not a class for the model type "
+            f"{model_type!r}."
+        )
+    return inject_adapter(model_class(config.backbone), config.adapter)
 
 
 def inject_adapter(model: Any, adapter: dict[str, Any] | None) -> Any:
@@ -71,6 +84,11 @@ def inject_adapter(model: Any, adapter: dict[str, Any] | None) -> Any:
         return model
     from peft import get_peft_config, inject_adapter_in_model
 
+    # Other kinds of adapters can name files to load.
+    if adapter.get("peft_type") != "LORA":
+        raise ValueError(
+            f"The saved adapter is of the kind {adapter.get('peft_type')!r}: holdover loads only LORA."
+        )
     return inject_adapter_in_model(get_peft_config(dict(adapter)), model)
 
 
@@ -82,7 +100,7 @@ class Saving:
     recurrence: Any
 
     def initialize_weights(self) -> None:
-        # A model that was handed in keeps its weights, whatever their history.
+        # A model that the caller gave keeps its weights.
         if not self._attached_to_existing:  # type: ignore[attr-defined]
             super().initialize_weights()  # type: ignore[misc]
 
@@ -93,7 +111,7 @@ class Saving:
     def save_pretrained(
         self, save_directory: Any, *args: Any, only_added: bool = False, **kwargs: Any
     ) -> None:
-        """Save the whole model, or with only_added=True what was added and the base's name."""
+        """Save the whole model, or with only_added=True the added weights and the base's name."""
         self.config.backbone = copy.deepcopy(self.backbone.config)
         if not only_added:
             super().save_pretrained(save_directory, *args, **kwargs)  # type: ignore[misc]
@@ -119,10 +137,11 @@ class Saving:
             "adapter": self.config.adapter,
         }
         write_atomically(folder / ADDED_WEIGHTS, to_safetensors(weights, metadata={"format": "pt"}))
-        write_atomically(folder / ADDED_CONFIG, json.dumps(about, indent=2).encode())
+        content = json.dumps(with_version(ADDED, about), indent=2)
+        write_atomically(folder / ADDED_CONFIG, content.encode())
 
     def push_to_hub(self, repo_id: str, *, only_added: bool = False, **options: Any) -> str:
-        """Upload the whole model, or with only_added=True what was added."""
+        """Upload the whole model, or with only_added=True the added weights."""
         if not only_added:
             return super().push_to_hub(repo_id, **options)  # type: ignore[misc]
         api = HfApi(token=options.pop("token", None))
@@ -137,24 +156,32 @@ class Saving:
     def from_pretrained(
         cls, pretrained_model_name_or_path: Any, *args: Any, base_model: Any = None, **kwargs: Any
     ) -> Any:
-        """Load a whole model, or what was added together with its base.
+        """Load a whole model, or added weights together with their base.
 
         base_model: a model, or the name of one, to use in place of the recorded base.
+        Weights are read from safetensors only. No Python code that comes with a model is executed.
         """
-        found = _find(pretrained_model_name_or_path, ADDED_CONFIG, kwargs)
-        if found is None:
+        name = pretrained_model_name_or_path
+        if kwargs.pop("use_safetensors", True) is False:
+            raise ValueError(
+                "use_safetensors=False asks for a pickle, and holdover reads only safetensors: leave it "
+                "out."
+            )
+        kwargs |= loading_options(trust_remote_code=False)
+        config_file = find_file(name, ADDED_CONFIG, **kwargs)
+        if config_file is None:
             if base_model is not None:
                 raise ValueError(
-                    f"{pretrained_model_name_or_path} holds no {ADDED_CONFIG}: it is a whole model "
-                    "and takes no base_model."
+                    f"{name} holds no {ADDED_CONFIG}: it is a whole model and takes no base_model."
                 )
-            return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)  # type: ignore[misc]
-        about = json.loads(found.read_text())
-        weights = _find(pretrained_model_name_or_path, ADDED_WEIGHTS, kwargs)
+            refuse_pickles(name, **kwargs)
+            return super().from_pretrained(name, *args, **kwargs)  # type: ignore[misc]
+        about = read_added(config_file)
+        weights = find_file(name, ADDED_WEIGHTS, **kwargs)
         if weights is None:
             raise FileNotFoundError(
-                f"{pretrained_model_name_or_path} has {ADDED_CONFIG} but no {ADDED_WEIGHTS}: the "
-                "save was interrupted; save the model again."
+                f"{name} has {ADDED_CONFIG} but no {ADDED_WEIGHTS}: the save was interrupted; save the "
+                "model again."
             )
         return cls._on_base(about, load_file(weights), base_model, kwargs)
 
@@ -166,8 +193,10 @@ class Saving:
             name = base or about["base_model_name_or_path"]
             if base is None and not Path(name).exists() and about["revision"] is not None:
                 kwargs.setdefault("revision", about["revision"])
+            model_class = class_named(about["architecture"])
             try:
-                base = class_named(about["architecture"]).from_pretrained(name, **kwargs)
+                refuse_pickles(name, **kwargs)
+                base = model_class.from_pretrained(name, **kwargs)
             except OSError as error:
                 raise OSError(
                     f"The base model {name} of these added weights could not be loaded ({error}): "
@@ -175,8 +204,8 @@ class Saving:
                 ) from error
         if type(base).__name__ != about["architecture"]:
             raise ValueError(
-                f"What was added belongs to {about['architecture']}, and the base given is "
-                f"{type(base).__name__}."
+                f"The added weights belong to {about['architecture']}, and base_model is "
+                f"{type(base).__name__}: give a model of that class."
             )
         if is_attached(base):
             raise ValueError(
@@ -202,18 +231,15 @@ class Saving:
         return model.eval()
 
 
-def _find(name: Any, file: str, kwargs: dict[str, Any]) -> Path | None:
-    """A file of a folder or of a hub repository; None where it has none."""
-    if Path(name).is_dir():
-        path = Path(name) / file
-        return path if path.is_file() else None
-    hub = {key: kwargs[key] for key in ("revision", "token", "cache_dir") if key in kwargs}
-    path = cached_file(
-        str(name),
-        file,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-        _raise_exceptions_for_gated_repo=False,
-        **hub,
-    )
-    return None if path is None else Path(path)
+def read_added(path: Path) -> dict[str, Any]:
+    """The description of added weights, if this holdover can read it."""
+    try:
+        about = check_content(ADDED, json.loads(path.read_text()), path, ADDED_FIELDS)
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is damaged ({error}): save the model again.") from error
+    missing = [name for name in ADDED_FIELDS if name not in about]
+    if missing:
+        raise ValueError(
+            f"{path} is damaged: it has no {', '.join(missing)}; save the model again."
+        )
+    return about

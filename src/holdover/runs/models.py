@@ -1,4 +1,4 @@
-"""Language models by name: a stock one, one with a recurrence, a run's best, or a random one."""
+"""Models by name: a stock model, one with a recurrence, a run's best checkpoint, or random weights."""
 
 import difflib
 import json
@@ -9,96 +9,108 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from ..backbones.registry import BACKBONES
+from ..backbones.safe_loading import (
+    PickleError,
+    RemoteCodeError,
+    loading_options,
+    refuse_pickles,
+    refusing_code,
+)
 from ..bundled import PLAIN, RECURRENT, bundled_model
 from ..config import RecurrenceConfig
 from ..recurrent.attach import add_recurrence, remove_recurrence
 from ..recurrent.model import RecurrentModel
 from ..recurrent.saving import ADDED_CONFIG, RecurrentModelConfig
+from ..storage import ADDED, MODEL, RUN_DESCRIPTION, NewerFormatError, check_content
 
-# The link to a run's best checkpoint, and what its checkpoints are called.
+# The link to a run's best checkpoint, and the prefix of all its checkpoints.
 BEST = "best"
 CHECKPOINT = "checkpoint-"
-# What a run says of itself, in its folder and in every checkpoint.
-RUN = "holdover_run.json"
+# The description of a run, in its folder and in every checkpoint.
+RUN = RUN_DESCRIPTION.file
 
 
 def model_folder(name: str) -> str:
-    """The model's own name; of a model in the package its folder, of a run its best checkpoint (else
-    its last)."""
+    """The folder of a bundled model, the best checkpoint of a run (or its last); else the name."""
     folder = Path(name)
-    if not folder.exists() and (found := bundled_model(name)) is not None:
-        return str(found)
+    if not folder.exists() and (bundled := bundled_model(name)) is not None:
+        return str(bundled)
     if not folder.is_dir() or (folder / "config.json").exists() or (folder / ADDED_CONFIG).exists():
         return name
     if (folder / BEST).exists():
         return str((folder / BEST).resolve())
-    found = numbered(folder)
-    if not found and not any(folder.iterdir()):
-        raise ValueError(f"The folder {name} is empty: give one with a model, or a run's.")
-    return str(found[-1]) if found else name
+    checkpoints = numbered(folder)
+    if not checkpoints and not any(folder.iterdir()):
+        raise ValueError(f"The folder {name} is empty: give the folder of a model or of a run.")
+    return str(checkpoints[-1]) if checkpoints else name
 
 
 def numbered(folder: Path) -> list[Path]:
     """The checkpoints of a run's folder, the newest last."""
-    found = {path.name.removeprefix(CHECKPOINT): path for path in folder.glob(f"{CHECKPOINT}*")}
-    return [found[number] for number in sorted(filter(str.isdigit, found), key=int)]
+    paths = {path.name.removeprefix(CHECKPOINT): path for path in folder.glob(f"{CHECKPOINT}*")}
+    return [paths[number] for number in sorted(filter(str.isdigit, paths), key=int)]
 
 
 def read_run(path: Path) -> dict[str, Any]:
-    """What a run wrote of itself."""
+    """The description that a run wrote: its options, data and provenance."""
     try:
-        found = json.loads(path.read_text())
-        missing = {"options", "data", "provenance"} - set(found)
+        run = check_content(RUN_DESCRIPTION, json.loads(path.read_text()), path)
+    except NewerFormatError:
+        raise
     except (ValueError, TypeError) as error:
         raise ValueError(
             f"{path} is damaged ({error}): copy it from one of the run's checkpoints."
         ) from error
-    if missing:
-        raise ValueError(f"{path} is damaged: it does not say its {', '.join(sorted(missing))}.")
-    return found
+    if missing := {"options", "data", "provenance"} - set(run):
+        raise ValueError(f"{path} is damaged: it has no {', '.join(sorted(missing))}.")
+    return run
 
 
 def recurrence_of(name: str) -> dict[str, Any] | None:
-    """The recurrence of a holdover model in a folder; None where it is something else."""
+    """The recurrence settings of a holdover model in a folder; None for any other model."""
     folder = Path(model_folder(name))
-    for file in (ADDED_CONFIG, "config.json"):
-        path = folder / file
-        if path.is_file():
-            try:
-                found = json.loads(path.read_text()).get("recurrence")
-            except (json.JSONDecodeError, UnicodeDecodeError, AttributeError) as error:
-                raise ValueError(f"{path} is damaged ({error}): save the model again.") from error
-            if found:
-                return found
+    for form in (ADDED, MODEL):
+        path = folder / form.file
+        if not path.is_file():
+            continue
+        try:
+            content = json.loads(path.read_text())
+            recurrence = content.get("recurrence")
+        except (json.JSONDecodeError, UnicodeDecodeError, AttributeError) as error:
+            raise ValueError(f"{path} is damaged ({error}): save the model again.") from error
+        # Stock models have no version of ours.
+        if form is ADDED or content.get("model_type") == RecurrentModelConfig.model_type:
+            check_content(form, content, path)
+        if recurrence:
+            return recurrence
     return None
 
 
 def open_model(
-    name: str, recurrence: RecurrenceConfig | None = None, *, gguf_file: str | None = None
+    name: str,
+    recurrence: RecurrenceConfig | None = None,
+    *,
+    gguf_file: str | None = None,
+    trust_remote_code: bool = False,
 ) -> RecurrentModel:
     """A language model with a recurrence: its own, or `recurrence` attached to a plain one."""
-    found = recurrence_of(name)
-    folder = model_folder(name)
+    saved = recurrence_of(name)
     model: Any
-    with quietly(), _refusing(name):
-        if found is None:
-            options: dict[str, Any] = {} if gguf_file is None else {"gguf_file": gguf_file}
-            # Files may hold half precision; training and comparisons want one that is known.
-            model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options)
-        else:
-            model = RecurrentModel.from_pretrained(folder, dtype=torch.float32)
-    model = in_own_memory(model)
-    if found is None:
+    if saved is None:
+        model = open_stock(name, gguf_file=gguf_file, trust_remote_code=trust_remote_code)
         return add_recurrence(model, recurrence or RecurrenceConfig(carry="none"))
-    own = RecurrenceConfig.from_dict(found)
+    with quietly(), _refusing(name):
+        model = RecurrentModel.from_pretrained(model_folder(name), dtype=torch.float32)
+    model = in_own_memory(model)
+    own = RecurrenceConfig.from_dict(saved)
     if recurrence is None:
         return model
     if recurrence.state_fields() == own.state_fields():
-        # The rest says how to train, and may be another every time.
+        # The other fields say how to train, and may change from run to run.
         model.settings = recurrence
         return model
     if own.carry == "none" and not own.rsa:
@@ -114,11 +126,37 @@ def open_model(
     )
 
 
-def configuration(name: str, shape: Mapping[str, Any], vocabulary: int | None = None) -> Any:
-    """Of a model by name, or of a type of models (its default one), with some settings changed."""
+def open_stock(
+    name: str,
+    *,
+    head: bool = True,
+    gguf_file: str | None = None,
+    trust_remote_code: bool = False,
+) -> Any:
+    """A stock language model, or with head=False its backbone alone, in float32."""
+    folder = model_folder(name)
+    options = loading_options(trust_remote_code)
+    if gguf_file is not None:
+        options["gguf_file"] = gguf_file
+    model_class: Any = AutoModelForCausalLM if head else AutoModel
+    with quietly(), _refusing(name, "language model" if head else "model"), refusing_code(name):
+        refuse_pickles(folder, gguf_file=gguf_file)
+        # Files may hold half precision. Training and comparisons need a known one.
+        model = model_class.from_pretrained(folder, dtype=torch.float32, **options)
+    return in_own_memory(model)
+
+
+def configuration(
+    name: str,
+    shape: Mapping[str, Any],
+    vocabulary: int | None = None,
+    *,
+    trust_remote_code: bool = False,
+) -> Any:
+    """The configuration of a model by name, or the default one of a model type, with changes."""
     config: Any
     made: dict[str, Any] = {}
-    with quietly(), _refusing(name):
+    with quietly(), _refusing(name), refusing_code(name):
         if name in BACKBONES and not Path(name).is_dir():
             made = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
             made |= {} if vocabulary is None else {"vocab_size": vocabulary}
@@ -126,7 +164,9 @@ def configuration(name: str, shape: Mapping[str, Any], vocabulary: int | None = 
         elif recurrence_of(name) is not None:
             config = RecurrentModelConfig.from_pretrained(model_folder(name)).backbone
         else:
-            config = AutoConfig.from_pretrained(model_folder(name))
+            config = AutoConfig.from_pretrained(
+                model_folder(name), trust_remote_code=trust_remote_code
+            )
     for key in shape:
         if not hasattr(config, key):
             near = difflib.get_close_matches(key, list(config.to_dict()), n=3)
@@ -136,45 +176,57 @@ def configuration(name: str, shape: Mapping[str, Any], vocabulary: int | None = 
         return config
     with _refusing_shape(config, shape):
         if made:
-            # Anew: some settings follow from others (the width of a head from the model's).
+            # From the start, because some settings follow from others (head size from model width).
             return AutoConfig.for_model(name, **{**made, **shape})
         return type(config).from_dict({**config.to_dict(), **shape})
 
 
 def random_model(
-    name: str, shape: Mapping[str, Any], vocabulary: int, recurrence: RecurrenceConfig, seed: int
+    name: str,
+    shape: Mapping[str, Any],
+    vocabulary: int,
+    recurrence: RecurrenceConfig,
+    seed: int,
+    *,
+    trust_remote_code: bool = False,
 ) -> RecurrentModel:
-    """Random weights in the shape of a model, or of a type of models with some settings changed."""
-    config = configuration(name, shape, vocabulary)
+    """Random weights for the configuration of a model, or of a model type, with changes."""
+    config = configuration(name, shape, vocabulary, trust_remote_code=trust_remote_code)
     torch.manual_seed(seed)
-    model = from_configuration(config, shape)
+    model = from_configuration(config, shape, trust_remote_code=trust_remote_code)
     return add_recurrence(model, recurrence)
 
 
-def from_configuration(config: Any, shape: Mapping[str, Any], **how: Any) -> Any:
-    """A stock language model with random weights; how: as transformers' from_config takes it."""
-    with _refusing_shape(config, shape):
-        return AutoModelForCausalLM.from_config(config, **how)
+def from_configuration(
+    config: Any, shape: Mapping[str, Any], *, trust_remote_code: bool = False, **options: Any
+) -> Any:
+    """A stock language model with random weights; options: as transformers' from_config takes them."""
+    with _refusing_shape(config, shape), refusing_code(config.name_or_path or config.model_type):
+        return AutoModelForCausalLM.from_config(
+            config, trust_remote_code=trust_remote_code, **options
+        )
 
 
 @contextmanager
 def _refusing_shape(config: Any, shape: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
-    # Whatever a model makes of a shape that is none: no two fail alike.
+    except RemoteCodeError:
+        raise
+    # Every model fails in its own way on a shape that it cannot have.
     except Exception as error:
-        told = " ".join(str(error).split()).rstrip(".")
+        reason = " ".join(str(error).split()).rstrip(".")
         given = ", ".join(f"{key}={value}" for key, value in shape.items())
         raise ValueError(
-            f"shape: no {config.model_type} model can be made with {given or 'no changes'} ({told})."
+            f"shape: no {config.model_type} model can be made with {given or 'no changes'} ({reason})."
         ) from error
 
 
 def in_own_memory(model: Any) -> Any:
-    """Weights copied out of the file that they are mapped from.
+    """The model with its weights copied out of the memory-mapped file.
 
-    There they begin anywhere, and with the place of a matrix the last bit of a product changes: a run
-    that is continued from a file would not be the run that wrote it.
+    In the file they begin at any address, and the alignment of a matrix changes the last bit of a
+    product. A continued run would then differ from the run that wrote the file.
     """
     for tensor in [*model.parameters(), *model.buffers()]:
         tensor.data = tensor.data.clone()
@@ -183,7 +235,7 @@ def in_own_memory(model: Any) -> Any:
 
 @contextmanager
 def quietly():
-    """Without transformers' own bar for what takes a second."""
+    """Hide the progress bar that transformers shows while it loads a model."""
     shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
@@ -194,19 +246,21 @@ def quietly():
 
 
 @contextmanager
-def _refusing(name: str):
+def _refusing(name: str, kind: str = "language model"):
     """Failures of loading, each as one sentence."""
     try:
         yield
+    except (NewerFormatError, RemoteCodeError, PickleError):
+        raise
     except SafetensorError as error:
         raise ValueError(
             f"The weights of {name} are truncated or damaged ({error}): copy or save the model again."
         ) from error
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        told = " ".join(str(error).split()).split(". ")[0].rstrip(".")
+        reason = " ".join(str(error).split()).split(". ")[0].rstrip(".")
         near = difflib.get_close_matches(name, (PLAIN, RECURRENT), n=1)
         raise ValueError(
-            f"The model {name} could not be opened ({told}): give a folder with a saved language model, "
-            "a name that the Hugging Face hub knows and can be reached for, or a model of the package "
+            f"The model {name} could not be opened ({reason}): give a folder with a saved {kind}, a "
+            "name that the Hugging Face hub knows and can be reached for, or a bundled model "
             f"({PLAIN}, {RECURRENT}){f'; did you mean {near[0]}?' if near else '.'}"
         ) from error

@@ -1,10 +1,10 @@
-"""The papers' corpora by name: which file holds which split, its checksum, and where else to find it.
+"""The papers' corpora by name: the files of each split, their checksums, and a hub dataset if any.
 
-* Local files are those of one data directory; a file with another checksum is refused, not read.
-* WikiText is one stream, as the papers read it. The hub keeps its lines as rows and empties the
-  blank ones: joined with those restored, the rows are the original file again.
-* Hub names were verified to hold data files: `deepmind/pg19` and `LTCB/enwik8` are only loading
-  scripts, which `datasets` no longer runs.
+* Local files are in one data directory. A file with another checksum is refused, not read.
+* WikiText is one stream, as the papers read it. The hub has a row per line and empties blank lines.
+  With the blank lines restored, the joined rows are the original file.
+* Every hub name here was checked to hold data files. `deepmind/pg19` and `LTCB/enwik8` hold only
+  loading scripts, which `datasets` no longer runs.
 """
 
 import os
@@ -21,7 +21,7 @@ SPLITS = ("train", "valid", "test")
 class CorpusFile:
     path: str  # relative to the data directory
     sha256: str
-    # The bytes of the uncompressed content that are this split; None: all of it.
+    # The range of bytes of the uncompressed content; None: all of it.
     span: tuple[int, int] | None = None
 
 
@@ -36,12 +36,12 @@ class HubDataset:
 
 @dataclass(frozen=True)
 class Corpus:
-    # stream: the files of a split are one document; archive: one document a member.
+    # stream: the files of a split are one document; archive: each member is a document.
     kind: Literal["stream", "archive"]
     splits: dict[str, tuple[CorpusFile, ...]]
     hub: HubDataset | None
-    note: str | None = None  # goes into every record made from the local files
-    without: bytes = b""  # bytes that are left out of every split
+    note: str | None = None  # for every record made from the local files
+    without: bytes = b""  # bytes that are removed from every split
 
 
 def _ninety_five_five(path: str, checksum: str) -> dict[str, tuple[CorpusFile, ...]]:
@@ -179,39 +179,36 @@ def data_directory(given: Path | None) -> Path | None:
 
 
 def local_files(name: str, split: str, folder: Path | None) -> list[Path] | None:
-    """The split's files, with the right content; None where one of them is not there."""
-    wanted = CORPORA[name].splits.get(split, ())
-    if folder is None or not wanted:
+    """The split's files, checked against their checksums; None if one of them is missing."""
+    expected = CORPORA[name].splits.get(split, ())
+    if folder is None or not expected:
         return None
-    paths = [folder / file.path for file in wanted]
+    paths = [folder / file.path for file in expected]
     if not all(path.is_file() for path in paths):
         return None
-    for path, file in zip(paths, wanted, strict=True):
-        found = sha256(path)
-        if found != file.sha256:
+    for path, file in zip(paths, expected, strict=True):
+        checksum = sha256(path)
+        if checksum != file.sha256:
             raise ValueError(
-                f"{path} is not the file that {name} expects: its sha256 is {found} where "
-                f"{file.sha256} was expected; fetch it again, or give the file's own path to read "
-                "it as it is."
+                f"{path} is not the file that {name} expects: its sha256 is {checksum} where "
+                f"{file.sha256} was expected; download it again, or give the file's own path with "
+                "--data to read it as it is."
             )
     return paths
 
 
 def missing_sentence(name: str, split: str, folder: Path | None, reason: str | None) -> str:
-    """Why the corpus cannot be read and which file would help; reason: what the hub said."""
+    """Why the corpus cannot be read and which file would help; reason: the hub's error."""
     corpus = CORPORA[name]
-    wanted = [file.path for file in corpus.splits.get(split, ())]
-    if not wanted:
+    files = " and ".join(file.path for file in corpus.splits.get(split, ()))
+    if not files:
         where = "it is not among the files of a data directory"
     elif folder is None:
-        where = (
-            f"put {' and '.join(wanted)} into a folder and name that folder with --data-dir or "
-            "HOLDOVER_DATA"
-        )
+        where = f"put {files} into a folder and name that folder with --data-dir or HOLDOVER_DATA"
     else:
-        where = f"put {' and '.join(wanted)} into the data directory {folder}"
+        where = f"put {files} into the data directory {folder}"
     if corpus.hub is None:
-        tried = "no hub dataset holds it as it is"
+        tried = "no dataset on the hub holds it unchanged"
     else:
         tried = f"the hub's {corpus.hub.name} was tried and could not be loaded ({reason})"
     return f"The {split} split of {name} is not here: {where}; {tried}."

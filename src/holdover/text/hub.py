@@ -1,8 +1,8 @@
 """Datasets of the Hugging Face hub, streamed row by row.
 
-* What is read is pinned to the revision the hub named when it was opened: then the fingerprint needs
-  no second download. Without a revision the rows themselves are hashed.
-* `datasets` is an extra; it is imported only when a hub dataset is asked for.
+* A dataset is pinned to its revision when it is opened, so the fingerprint needs no second download.
+  Without a revision the rows themselves are hashed.
+* `datasets` is an extra. It is imported only when a hub dataset is opened.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from .cutting import cut_documents, gathered
 
 
 class HubSource:
-    """One document a row, or all rows as the lines of one stream."""
+    """One document per row, or all rows as the lines of one stream."""
 
     has_splits = True
 
@@ -36,15 +36,15 @@ class HubSource:
         self._revision = _revision(dataset.name)
         self._rows, first = _load(dataset, split, self._revision)
         if first is None:
-            raise ValueError(f"The {split} split of {name} has no rows: another one is needed.")
+            raise ValueError(f"The {split} split of {name} has no rows: give another one.")
         if not isinstance(first.get(dataset.text_field, 0), str | None):
             raise ValueError(
-                f"The rows of {name} have no text in a column {dataset.text_field!r}: say which of "
-                f"{', '.join(map(str, first))} holds it (text_field)."
+                f"The rows of {name} have no text in a column {dataset.text_field!r}: name the one of "
+                f"{', '.join(map(str, first))} that holds it with --text-field."
             )
         if pattern is not None and not dataset.lines:
             raise ValueError(
-                f"{name} already has one document a row: new_document cuts only texts that are one "
+                f"{name} already has one document per row: --new-document cuts only texts that are one "
                 "stream, leave it out."
             )
 
@@ -81,7 +81,7 @@ class HubSource:
 def _load(
     dataset: HubDataset, split: str, revision: str | None
 ) -> tuple[Iterable[dict[str, Any]], dict[str, Any] | None]:
-    """The rows, and the first of them: some failures show only when reading begins."""
+    """The rows, and the first one: some failures appear only when reading begins."""
     try:
         import datasets
     except ImportError as error:
@@ -95,7 +95,7 @@ def _load(
             dataset.name, dataset.config, split=named, streaming=True, revision=revision
         )
         return rows, next(iter(rows), None)
-    # Whatever it raises (many kinds, several libraries deep) means that it cannot be had.
+    # Many libraries can fail here, each with its own errors. All mean that it cannot be read.
     except Exception as error:
         raise OSError(first_line(error)) from error
 
@@ -105,12 +105,12 @@ def _revision(name: str) -> str | None:
 
     try:
         return HfApi().dataset_info(name).sha
-    # Not reachable, or not there: loading says which, or finds a copy on this machine.
+    # Not reachable, or missing: loading says which, or uses a copy on this machine.
     except Exception:
         return None
 
 
 def first_line(error: BaseException) -> str:
-    """What another library's error says, as a part of our sentence."""
+    """The first line of another library's error, as a part of our sentence."""
     lines = str(error).strip().splitlines()
     return (lines[0] if lines else type(error).__name__).rstrip(" .:")

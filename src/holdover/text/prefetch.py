@@ -1,4 +1,4 @@
-"""Batches made ready in the background and put on the device ahead of their use."""
+"""Batches that a background thread prepares before they are needed."""
 
 import threading
 from collections.abc import Generator, Iterable
@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-# Seconds after which a waiting thread looks whether it is still wanted.
+# Seconds after which a waiting thread checks whether it should stop.
 PATIENCE = 0.2
 
 
@@ -23,7 +23,7 @@ Batch = TypeVar("Batch", bound=Movable)
 
 
 def prefetch(batches: Iterable[Batch], device: torch.device, depth: int = 3) -> Generator[Batch]:
-    """The same batches on a device; the next `depth` are cut while one is used."""
+    """The batches on a device. The next `depth` are prepared while one is used."""
     queue: Queue[Any] = Queue(maxsize=depth)
     stopped = threading.Event()
 

@@ -1,4 +1,4 @@
-"""How far the encoding of a text has come: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of encoding a text: a bar on a terminal, a line every few seconds elsewhere."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from ..tokenization.document import Source
 
 SECONDS_BETWEEN_LINES = 10.0
 
-# (bytes read since the last call, tokens made in all)
+# (bytes read since the last call, tokens so far)
 Report = Callable[[int, int], None]
 
 
@@ -57,5 +57,5 @@ def progress(console: Console, label: str, source: Source) -> Iterator[Report]:
 
 
 def say(console: Console, line: str) -> None:
-    """As it is: names of files may hold what rich would take for markup."""
+    """Print a line without markup: names of files may contain brackets."""
     console.print(line, markup=False, highlight=False, soft_wrap=True)

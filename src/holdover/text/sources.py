@@ -1,8 +1,8 @@
 """Sources of text: files, folders, JSONL, the papers' corpora, datasets of the hub.
 
-* A path wins over a name; a name of the table wins over the hub.
-* A source is called by its base name: records carry no path of a machine.
-* Texts and JSONL have no splits of their own (`has_splits` is false): the caller holds out a part.
+* A path is tried before a corpus name, and a corpus name before the hub.
+* The name of a source is a base name: records hold no path of a machine.
+* Texts and JSONL have no splits (`has_splits` is false), so the caller holds out a part.
 """
 
 import hashlib
@@ -18,9 +18,8 @@ from typing import Any, Literal
 from ..tokenization.document import Document, Source
 from ..tokenization.files import check_is_text, compression, opened, pieces, refuse_binary, sha256
 from .corpora import CORPORA, SPLITS, HubDataset, data_directory, local_files, missing_sentence
-from .cutting import compile_pattern, cut_documents
+from .cutting import JsonlSource, compile_pattern, cut_documents
 from .hub import HubSource
-from .jsonl import JsonlSource
 
 TEXT_SUFFIXES = {".txt", ".md"}
 SPLIT_FOLDERS = ("train", "valid", "validation", "test")
@@ -37,7 +36,7 @@ def open_source(
     new_document: str | None = None,
     errors: Literal["strict", "replace"] = "strict",
 ) -> Source:
-    """What `spec` names, ready to be read."""
+    """The source that `spec` names, ready to read."""
     spec = str(spec)
     pattern = compile_pattern(new_document)
     split = "valid" if split == "validation" else split
@@ -51,7 +50,7 @@ def open_source(
         if errors == "strict":
             check_is_text(path, path.name)
         elif not next(pieces(path), b""):
-            raise ValueError(f"{path.name} is empty: a text to read is needed.")
+            raise ValueError(f"{path.name} is empty: give a file with text.")
         return TextSource(path.name, "train", [Part(path.name, path)], pattern, errors)
     if spec in CORPORA:
         return _open_corpus(spec, split, data_directory(data_dir), pattern)
@@ -65,13 +64,13 @@ class Part:
     name: str
     path: Path
     span: tuple[int, int] | None = None
-    without: bytes = b""  # bytes that are left out
+    without: bytes = b""  # bytes that are removed
 
     def pieces(self) -> Iterator[bytes]:
         read = pieces(self.path, *(self.span or (0, None)))
         if not self.without:
             return read
-        # An empty piece would be the end.
+        # An empty piece would mean the end.
         return filter(None, (piece.translate(None, self.without) for piece in read))
 
     def fingerprint(self) -> list[Any]:
@@ -88,7 +87,7 @@ class Part:
 
 @dataclass(frozen=True)
 class TextSource:
-    """Texts: every one is a document, or is cut where a line matches."""
+    """Texts: each is a document, or is cut where a line matches."""
 
     name: str
     split: str
@@ -106,7 +105,7 @@ class TextSource:
                 yield from cut_documents(part.name, self._read(part), self.pattern)
 
     def fingerprint(self) -> str:
-        # A text as it lies there has the checksum that everybody can take of it.
+        # One plain text file has the checksum that anyone can compute from it.
         first = self.parts[0]
         whole = (len(self.parts), first.span, self.pattern) == (1, None, None)
         if whole and not compression(first.path):
@@ -127,7 +126,7 @@ class TextSource:
 
 @dataclass(frozen=True)
 class ArchiveSource:
-    """Archives with one document a member, in their order."""
+    """Archives in which each member is a document, in order."""
 
     name: str
     split: str
@@ -137,7 +136,7 @@ class ArchiveSource:
 
     def documents(self) -> Iterator[Document]:
         for path in self.paths:
-            # Streamed: members come in order and can be read only when they come.
+            # Streamed, so a member can be read only when its turn comes.
             with opened(path) as file, tarfile.open(fileobj=file, mode="r|") as archive:
                 for member in archive:
                     content = archive.extractfile(member) if member.isfile() else None
@@ -168,7 +167,7 @@ def _open_folder(
         named = [known for known in splits if known.replace("validation", "valid") == split]
         if not named:
             raise ValueError(
-                f"The folder {name} has the splits {', '.join(splits)} but not {split}: name one of "
+                f"The folder {name} has the splits {', '.join(splits)} but not {split}: choose one of "
                 f"them, or make a folder {split} in it."
             )
         root = folder / named[0]
@@ -182,7 +181,7 @@ def _open_folder(
     if not any(part.size() for part in parts):
         what = "only empty texts" if parts else "no texts"
         raise ValueError(
-            f"The folder {root} has {what}: *.txt or *.md files were expected in it or below it."
+            f"The folder {root} has {what}: put *.txt or *.md files into it or its subfolders."
         )
     return TextSource(name, split, parts, pattern, errors, has_splits=bool(splits))
 
@@ -216,7 +215,7 @@ def _open_dataset(
 ) -> HubSource:
     named = DATASET_NAME.fullmatch(spec)
     if named is None:
-        reason = "those are called ORG/NAME or ORG/NAME:CONFIG"
+        reason = "datasets are called ORG/NAME or ORG/NAME:CONFIG"
     elif FILE_NAME.fullmatch(spec):
         reason = "it is named like a file"
     else:
@@ -235,6 +234,6 @@ def _open_dataset(
 def _refuse_pattern(pattern: re.Pattern[str] | None, name: str, what: str) -> None:
     if pattern is not None:
         raise ValueError(
-            f"{name} already has one document a {what}: new_document cuts only texts that are one "
+            f"{name} already has one document per {what}: --new-document cuts only texts that are one "
             "stream, leave it out."
         )

@@ -1,4 +1,4 @@
-"""The text of a split, tokenised: a corpus's own split, or a part of a text that has none."""
+"""The tokens of a split: of a corpus's own split, or of a part of a text without splits."""
 
 from importlib.resources import files
 from typing import Any, Literal
@@ -11,9 +11,9 @@ from .synthetic import open_synthetic
 from .token_cache import tokenise
 from .tokens import Encoder, Tokens
 
-# A novel that comes with the package.
+# The novel in the package.
 BUNDLED = {"time-machine": "the_time_machine.txt"}
-# Held-out ends begin with a document where there are at least so many of them.
+# From this number of documents on, a held-out end begins at the start of a document.
 MANY_DOCUMENTS = 20
 
 
@@ -27,10 +27,10 @@ def read_text(
     whole: bool = False,
     console: Console | None = None,
 ) -> Tokens:
-    """The tokens of a split of `data` (else of the options' own).
+    """The tokens of a split of `data`, or else of options.data.
 
-    A text without splits has a part to train on and a held-out end (valid), unless the whole of it is
-    asked for; to be tested on, it is always read whole.
+    A text without splits is divided into a part for training and a held-out end (valid). With
+    whole=True, and for the splits test and all, it is read whole.
     """
     spec = data or options.data
     source: Any = open_synthetic(spec, split, window)
@@ -46,7 +46,7 @@ def read_text(
             errors=options.errors,
         )
     if source.has_splits and split == "all":
-        raise ValueError(f"{spec} has splits of its own: choose one of train, valid and test.")
+        raise ValueError(f"{spec} has its own splits: give --split train, valid or test.")
     tokens = tokenise(
         source,
         encoder,
@@ -61,7 +61,7 @@ def read_text(
 
 
 def held_out(tokens: Tokens, share: float, train: bool) -> Tokens:
-    """The text without its end, or its end alone."""
+    """The part for training, or the held-out end."""
     cut = round(len(tokens) * (1 - share))
     if tokens.documents >= MANY_DOCUMENTS:
         cut = min(tokens.bounds[1:-1].tolist(), key=lambda bound: abs(bound - cut))
@@ -69,7 +69,7 @@ def held_out(tokens: Tokens, share: float, train: bool) -> Tokens:
     which = "all but its end" if train else "its end"
     if len(part) < 2:
         raise ValueError(
-            f"The text has {len(tokens)} tokens, and {which} (held_out={share}) leaves nothing to "
+            f"The text has {len(tokens)} tokens, and {which} (--held-out {share}) leaves nothing to "
             "predict: give a longer text, or another one with --validation."
         )
     about = {**part.about, "part": f"{which}, {len(part)} of {len(tokens)} tokens"}

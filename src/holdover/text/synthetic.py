@@ -1,12 +1,11 @@
-"""Corpora that cannot be learnt without a memory, and easily with one. Only answers are scored.
+"""Corpora that need a memory to be learnt, and are easy with one. Only answers are scored.
 
-* recall: a fact in the first window, asked for in the second and third; a model that forgets its windows
-  can do no better than guess. recall-N asks in the N windows behind the first. Every answer stands in
-  the text, so that a state has to reach no farther than the next question.
-* once-N: a fact, and one question some windows on, 1 to N; after-N: exactly N. Nothing in between says
-  the fact again, so that a state has to hold it all the way.
-* majority: texts of one to eight windows, of each of which it is asked at the end which of two letters
-  it held more often.
+* recall: the first window holds a fact, and the second and third ask for it. A model that forgets
+  earlier windows can only guess. recall-N asks in each of the N windows after the first. Every answer
+  is in the text, so the state must carry the fact only to the next question.
+* once-N: a fact, and one question 1 to N windows later; after-N: exactly N windows later. The text
+  between does not repeat the fact, so the state must carry it all the way.
+* majority: texts of one to eight windows. At the end each asks which of two letters was more frequent.
 """
 
 import hashlib
@@ -20,17 +19,17 @@ SYMBOLS = b"ABCDEFGHIJKLMNOP"
 CHANCE = 1 / len(SYMBOLS)
 FILLER = b"abcdefgh "
 DOCUMENTS = {"train": 4096, "valid": 256, "test": 256}
-# Bytes: a few of filler, the mark, the fact.
+# In bytes: some filler, the mark, the fact.
 SHORTEST = 6
-# Windows that a split holds at most, whatever is asked: long texts are fewer.
+# The most windows that a split holds: there are fewer long texts than short ones.
 MOST_WINDOWS = {"recall": 2**16, "once": 2**18}
 LONGEST_VOTE = 8
-# Of the letters of a text the share that votes, and of those the share of the side that was drawn.
+# The share of a text's letters that vote, and the expected share of votes for the drawn side.
 VOTING, LEADING = 0.25, 0.65
 
 
 class Synthetic:
-    """What both have in common: splits, and texts that are drawn anew from a seed."""
+    """The base of these corpora: they have splits, and every text is drawn from a seed."""
 
     has_splits = True
     name = ""
@@ -51,7 +50,7 @@ class Synthetic:
         return hashlib.sha256(about.encode()).hexdigest()
 
     def _document(self, number: int, text: bytes, ends: tuple[int, ...]) -> Document:
-        """One whose bytes in front of the ends are scored."""
+        """A document in which the byte before each of the ends is scored."""
         return Document(
             f"{self.split}-{number}",
             lambda: iter((text,)),
@@ -80,7 +79,7 @@ class Recall(Synthetic):
 
 
 class Once(Synthetic):
-    """A fact that is asked for once, from `nearest` to `farthest` windows on."""
+    """A fact, and one question about it `nearest` to `farthest` windows later."""
 
     def __init__(
         self, split: str, window: int, seed: int = 0, nearest: int = 1, farthest: int = 8
@@ -89,10 +88,10 @@ class Once(Synthetic):
         super().__init__(split, window, seed)
         most = MOST_WINDOWS["once"] // (farthest + 1)
         self.distances = range(nearest, farthest + 1)
-        # Near ones are learnt first, and from them the far ones: of those there are fewer to learn from.
+        # Near questions help to learn far ones, so training has more of them.
         even = split == "test"
         self.weights = [1.0 if even else 1 / distance for distance in self.distances]
-        # In the test as many at each distance as other corpora have in all.
+        # For each distance as many texts as other corpora have in total.
         self.count = max(1, min(DOCUMENTS[split] * len(self.distances), most))
 
     def size(self) -> int:
@@ -105,9 +104,9 @@ class Once(Synthetic):
         for number in range(self.count):
             fact = bytes([draw.choice(SYMBOLS)])
             (distance,) = draw.choices(self.distances, self.weights)
-            said = _filler(draw, self.window - 2) + b"=" + fact
+            stated = _filler(draw, self.window - 2) + b"=" + fact
             between = _filler(draw, distance * self.window - 2)
-            text = said + between + b"?" + fact
+            text = stated + between + b"?" + fact
             yield self._document(number, text + b".", (len(text),))
 
 
@@ -143,15 +142,15 @@ def _ballot(draw: random.Random, length: int) -> bytes:
 
 
 def open_synthetic(spec: str, split: str, window: int) -> Synthetic | None:
-    """The corpus of that name, if it is one of these."""
+    """The synthetic corpus of that name, or None for another name."""
     if spec == Majority.name:
         return Majority(split, window)
-    found = re.fullmatch(r"recall(?:-([1-9]\d*))?", spec)
-    if found is not None:
-        return Recall(split, window, asks=int(found[1] or 2))
-    found = re.fullmatch(r"(once|after)-([1-9]\d*)", spec)
-    if found is None:
+    match = re.fullmatch(r"recall(?:-([1-9]\d*))?", spec)
+    if match is not None:
+        return Recall(split, window, asks=int(match[1] or 2))
+    match = re.fullmatch(r"(once|after)-([1-9]\d*)", spec)
+    if match is None:
         return None
-    farthest = int(found[2])
-    nearest = 1 if found[1] == "once" else farthest
+    farthest = int(match[2])
+    nearest = 1 if match[1] == "once" else farthest
     return Once(split, window, nearest=nearest, farthest=farthest)

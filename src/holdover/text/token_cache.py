@@ -1,9 +1,10 @@
-"""Tokenised text on disk: encoded once, mapped into memory ever after.
+"""Tokenised text on disk: encoded once, then mapped into memory.
 
-* A folder with its final name is whole: it was built beside it and renamed. What a killed process
-  leaves is a `.partial-*` folder, which nobody reads and a later build removes.
-* Two processes may build the same: the one that comes second throws its own away.
-* The key is made of what decides the ids, not of names: a renamed file is not encoded again.
+* A folder with its final name is complete, because it is built under another name and then renamed.
+  A killed process leaves a `.partial-*` folder, which nobody reads and a later build removes.
+* Two processes may build the same folder. The second one to finish deletes its own.
+* The key depends on the content, the tokenizer and the settings, not on names. A renamed file is not
+  encoded again.
 """
 
 import hashlib
@@ -24,16 +25,16 @@ import numpy as np
 import psutil
 from rich.console import Console
 
-from ..tokenization.document import Source
-from ..tokenization.text_counter import COUNTS
+from ..storage import TOKENS
+from ..tokenization.document import COUNTS, Source
 from .progress import progress, say
 from .tokens import Encoder, Tokens
 
-FORMAT = "holdover.tokens.v3"
-# Bytes of the text that are decoded again to see whether a tokenizer is exact.
+FORMAT = f"holdover.tokens.v{TOKENS.version}"
+# Bytes of the text that are decoded again to check that the tokenizer keeps every byte.
 SAMPLE = 1 << 16
 PARTIAL = ".partial-"
-# After so long the partial folder of another machine's process is taken for abandoned.
+# Seconds after which the partial folder of another machine counts as abandoned.
 ABANDONED_AFTER = 24 * 3600.0
 
 
@@ -46,11 +47,11 @@ def tokenise(
     errors: str = "strict",
     console: Console | None = None,
 ) -> Tokens:
-    """The source's documents as ids; from the cache where they are in it."""
+    """The source's documents as ids, from the cache if it has them."""
     console = console or Console(quiet=True)
     if bos and encoder.bos is None:
         raise ValueError(
-            f"The tokenizer {encoder.name} has no token for the beginning of a text: leave bos out."
+            f"The tokenizer {encoder.name} has no token for the beginning of a text: leave --bos out."
         )
     root = _cache_directory(cache_dir)
     content = source.fingerprint()
@@ -72,7 +73,7 @@ def tokenise(
         try:
             tokens = _open(folder, encoder, about)
         except (ValueError, OSError, KeyError, TypeError) as error:
-            say(console, f"The cached tokens of {label} are damaged ({error}); making them anew.")
+            say(console, f"The cached tokens of {label} are damaged ({error}); making them again.")
             with _writing(root):
                 shutil.rmtree(folder)
         else:
@@ -95,7 +96,7 @@ def _build(
     with _writing(root):
         root.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(root)
-        # Not a temporary folder of the system's: those are closed to other users for good.
+        # Not a system temporary folder: other users could never read it.
         partial = root / f"{PARTIAL}{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"
         partial.mkdir()
     try:
@@ -109,13 +110,13 @@ def _build(
             if not writer.tokens:
                 raise ValueError(
                     f"{label} gives no tokens with the tokenizer {encoder.name}: its texts are empty "
-                    "or white space; give another text."
+                    "or white space; give another text with --data."
                 )
         with _writing(root):
             try:
                 partial.rename(folder)
             except OSError:
-                # Another process was faster: its folder is as good as ours.
+                # Another process was faster. Its folder holds the same.
                 if not folder.is_dir():
                     raise
     finally:
@@ -123,7 +124,7 @@ def _build(
 
 
 def _smallest(vocabulary: int) -> type:
-    """The type that holds every id in the fewest bytes."""
+    """The smallest integer type that holds every id."""
     if vocabulary <= 1 << 8:
         return np.uint8
     return np.uint16 if vocabulary <= 1 << 16 else np.uint32
@@ -143,10 +144,10 @@ class _Writer:
         self._dropped = 0
         self._files = ExitStack()
         self._scored: IO[bytes] | None = None
-        # Of the text alone, however it is compressed and cut into documents.
+        # A checksum of the text alone: compression and document boundaries do not change it.
         self._content = hashlib.sha256()
         self._encoder = encoder
-        # The beginning of the first document that has tokens, as it was given and as ids.
+        # The beginning of the first document with tokens, as bytes and as ids.
         self._sample, self._sample_ids = bytearray(), array("q")
 
     def hashing(self, read: Callable[[], Iterator[bytes]]) -> Callable[[], Iterator[bytes]]:
@@ -190,9 +191,9 @@ class _Writer:
         self.tokens += len(ids)
 
     def _keeps_bytes(self) -> bool:
-        """Whether the tokenizer gives back the bytes it was given, as far as the sample tells."""
+        """Whether decoding the sample's ids gives back its bytes."""
         read = self._encoder.decode(self._sample_ids.tolist())
-        # Either may have been cut in the middle of a token or a character.
+        # Either may end in the middle of a token or a character.
         same = min(len(read), len(self._sample))
         if len(read) != len(self._sample):
             same = max(same - 64, 0)
@@ -210,7 +211,7 @@ class _Writer:
         self._counted = dict.fromkeys(COUNTS, 0)
 
     def _begin_scored(self) -> None:
-        """The first document with ranges: of all before it every token is predicted."""
+        """At the first document with ranges. Before it, every token is predicted."""
         self._scored = self._open("scored.bin")
         for start in range(0, self.tokens, 1 << 20):
             self._scored.write(b"\1" * min(1 << 20, self.tokens - start))
@@ -248,22 +249,22 @@ class _Writer:
 
 
 def _open(folder: Path, encoder: Encoder, about: dict[str, Any]) -> Tokens:
-    """The tokens of a cache folder; ValueError where it is not whole."""
+    """The tokens of a cache folder; ValueError if it is not complete."""
     written = json.loads((folder / "about.json").read_bytes())
     if written["format"] != FORMAT:
-        raise ValueError(f"format {written['format']!r} where {FORMAT!r} was expected")
+        raise ValueError(f"format {written['format']!r}, and {FORMAT!r} was expected")
     for name, size in written["sizes"].items():
         path = folder / name
-        found = path.stat().st_size if path.is_file() else "none"
-        if found != size:
-            raise ValueError(f"{name} has {found} bytes where {size} were expected")
+        actual = path.stat().st_size if path.is_file() else "none"
+        if actual != size:
+            raise ValueError(f"{name} has {actual} bytes, and {size} were expected")
     bounds = np.load(folder / "bounds.npy", allow_pickle=False)
     counts = np.load(folder / "counts.npy", allow_pickle=False)
     scored = None
     if "scored.bin" in written["sizes"]:
         scored = np.memmap(folder / "scored.bin", dtype=np.bool_, mode="r")
-    told = ("documents", "tokens", "dropped", "content_sha256", "tokenizer_keeps_bytes")
-    kept = {name: written[name] for name in told}
+    names = ("documents", "tokens", "dropped", "content_sha256", "tokenizer_keeps_bytes")
+    kept = {name: written[name] for name in names}
     return Tokens(
         ids=np.memmap(folder / "ids.bin", dtype=np.dtype(written["dtype"]), mode="r"),
         bounds=bounds,
@@ -283,7 +284,7 @@ def _cache_directory(given: Path | None) -> Path:
 
 @contextmanager
 def _writing(root: Path) -> Iterator[None]:
-    """Says of a disk that is full or read-only what to do about it."""
+    """Say what to do if the disk is full or read-only."""
     try:
         yield
     except OSError as error:
@@ -300,7 +301,7 @@ def _remove_abandoned(root: Path) -> None:
         if host == socket.gethostname() and process.isdigit():
             abandoned = not psutil.pid_exists(int(process))
         else:
-            # It may vanish while it is looked at: then its builder is alive.
+            # If it disappears during the check, its builder is alive.
             with suppress(OSError):
                 newest = max(path.stat().st_mtime for path in [folder, *folder.iterdir()])
                 abandoned = time.time() - newest > ABANDONED_AFTER

@@ -1,7 +1,7 @@
 """Tokens: the documents of a corpus as one stream of ids on disk, mapped into memory.
 
-* Document d is ids[bounds[d] : bounds[d + 1]]; what its text counts (bytes, words) is kept beside it.
-* A part of a stream is a stream: held-out ends, the first tokens of every document.
+* Document d is ids[bounds[d] : bounds[d + 1]]. The counts of its text (bytes, words) are kept too.
+* A part of a stream is a stream: a held-out end, the first tokens of every document.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,14 +11,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..tokenization.document import Document
-from ..tokenization.text_counter import COUNTS, TextCounter
+from ..tokenization.document import COUNTS, Document, TextCounter
 from ..windows import IGNORED
 
-# Ids decoded at once where a part of a document is counted.
+# Ids that are decoded at once to count a part of a document.
 COUNTED = 1 << 18
-
-# Tokens at a document's beginning that are looked at to count its first one.
+# Tokens at a document's beginning that are decoded to count its first one.
 HEAD = 16
 
 
@@ -30,35 +28,35 @@ class Encoder(Protocol):
     bos: int | None
 
     def fingerprint(self) -> str:
-        """Changes whenever the same text could get other ids."""
+        """A checksum that changes whenever the same text could get other ids."""
         ...
 
     def encode_document(
         self, document: Document, errors: str = "strict"
     ) -> Iterator[tuple[np.ndarray, np.ndarray | None, dict[str, int]]]:
-        """Pieces of (ids, which of them are predicted, what their text counts)."""
+        """Pieces of (ids, which of them are predicted, counts of their text)."""
         ...
 
     def decode(self, ids: Sequence[int]) -> bytes: ...
 
     def token_texts(self) -> list[bytes]:
-        """[V] what every id stands for inside a text."""
+        """[V] the bytes of every id inside a text."""
         ...
 
     def save(self, folder: Any) -> None:
-        """Write what `open_encoder(folder)` needs to make it again."""
+        """Write the files from which `open_encoder(folder)` makes this encoder again."""
         ...
 
     def starts_word(self) -> np.ndarray:
-        """[V] bool: the id's text begins with white space, so that a word begins in it."""
+        """[V] bool: the id's text begins with white space, so a word begins in it."""
         ...
 
     def ends_word(self) -> np.ndarray:
-        """[V] bool: the id's text ends with white space, so that the next id begins a word."""
+        """[V] bool: the id's text ends with white space, so the next id begins a word."""
         ...
 
     def blank(self) -> np.ndarray:
-        """[V] bool: the id's text is nothing but white space."""
+        """[V] bool: the id's text is only white space."""
         ...
 
 
@@ -82,22 +80,22 @@ class Tokens:
         return np.diff(self.bounds)
 
     def targets(self, start: int, stop: int) -> np.ndarray:
-        """[stop - start] ids to be predicted, IGNORED where a token is only read."""
+        """[stop - start] ids to predict, IGNORED for tokens that are only read."""
         ids = self.ids[start:stop].astype(np.int64)
         return ids if self.scored is None else np.where(self.scored[start:stop], ids, IGNORED)
 
     def count_targets(self, start: int, stop: int) -> int:
-        """How many of `targets` are to be predicted."""
+        """The number of `targets` that are predicted."""
         return stop - start if self.scored is None else int(self.scored[start:stop].sum())
 
     def predicted_counts(self) -> dict[str, np.ndarray]:
-        """[D] what the predicted text of each document counts: all of it after a bos, else all but
-        the first token, which nothing predicts."""
+        """[D] counts of each document's predicted text: after a bos token all of it, otherwise all but
+        the first token, which has nothing before it."""
         counts = {name: np.array(values) for name, values in self.counts.items()}
         if self.about.get("bos"):
             return counts
         for document, (start, stop) in enumerate(pairwise(self.bounds.tolist())):
-            # The rest of the text is the same with and without its first token.
+            # Dropping the first token changes only the counts of the document's beginning.
             near = min(start + HEAD, stop)
             head, rest = self._count(start, near, start), self._count(start + 1, near, start)
             for name in COUNTS:
@@ -105,7 +103,7 @@ class Tokens:
         return counts
 
     def part(self, start: int, stop: int) -> "Tokens":
-        """The stream from start to stop; documents that lie across its ends are cut there."""
+        """The stream from start to stop. Documents that cross start or stop are cut there."""
         first = int(np.searchsorted(self.bounds, start, side="right")) - 1
         last = int(np.searchsorted(self.bounds, stop, side="left"))
         bounds = np.clip(self.bounds[first : last + 1], start, stop)
@@ -113,7 +111,7 @@ class Tokens:
         return self._pieces(pieces, range(first, last))
 
     def truncated(self, length: int) -> "Tokens":
-        """The first `length` tokens of every document. Unlike a part, this is copied."""
+        """The first `length` tokens of every document. This copies the ids, `part` does not."""
         pieces = [(int(a), min(int(b), int(a) + length)) for a, b in pairwise(self.bounds)]
         return self._pieces(pieces, range(self.documents))
 
@@ -140,12 +138,12 @@ class Tokens:
         return replace(self, ids=ids, bounds=bounds, counts=counts, scored=scored)
 
     def _count(self, start: int, stop: int, document_start: int) -> dict[str, int]:
-        """Of a part of a document."""
+        """The counts of a part of a document."""
         if start == document_start and self.about.get("bos"):
             start += 1
         counter = TextCounter()
         for first in range(start, stop, COUNTED):
-            # Some tokenizers drop the white space before what they decode: not before the rest.
+            # Some tokenizers drop white space at the start of the ids, so decode one id more.
             before = self.ids[max(first - 1, document_start) : first].tolist()
             ids = self.ids[first : min(first + COUNTED, stop)].tolist()
             text = self.encoder.decode(before + ids)

@@ -1,12 +1,12 @@
-"""Walk: rows of a batch that each read their own documents, window by window.
+"""Walk: batch rows that each read their own documents, window by window.
 
-* A stretch of n inputs has n targets, each one token further; a document of N tokens is cut between
-  rows without losing or repeating a target. Its first token is read and never predicted (there is
-  nothing to predict it from), unless the corpus was tokenised with a bos in front.
-* The windows of a stretch are those of `cut`, never across a document's end; the last one is short,
-  padded behind. Rows that have come to their end read one token of padding that nobody scores.
-* What is read when follows from the rows alone: a position in the data is a step's number, for any
-  number of processes; each of them cuts its own rows and knows what all rows hold.
+* A segment of n inputs has n targets, each one token later. A document can be divided between rows
+  without losing or repeating a target. Its first token is read and not predicted, because nothing
+  comes before it, unless the corpus was tokenised with a bos token.
+* A segment is cut into windows as `cut` does it, never across a document's end. Its last window is
+  shorter and padded at the end. Rows that are finished read one padding token that is not scored.
+* The rows alone decide which window is read at which step, so a step's number is a position in the
+  data for any number of processes. Each process cuts its own rows and knows the segments of all.
 """
 
 from bisect import bisect_right
@@ -25,22 +25,22 @@ from .tokens import Tokens
 
 @dataclass(frozen=True)
 class Segment:
-    """Positions of one document that one row reads without forgetting."""
+    """Positions of one document that one row reads without a reset of its state."""
 
     document: int
     start: int  # where its first input stands in the stream
     length: int  # inputs, and as many targets
-    first: int = 0  # number of its first window that is read
-    last: int | None = None  # number behind its last one; None: to the end
+    first: int = 0  # number of the first window to read
+    last: int | None = None  # one more than the number of the last window; None: to the end
 
 
 @dataclass(frozen=True)
 class RowWindow:
-    """Which targets of the stream a row's window scores: position p of the window predicts
-    stream[start + p + 1] for keep <= p < length."""
+    """A row's window. Its position p predicts stream[start + p + 1] and is scored if
+    keep <= p < length."""
 
     document: int
-    window: int  # number within the stretch's document, from 0
+    window: int  # number within the segment's document, from 0
     start: int
     keep: int
     length: int
@@ -48,7 +48,7 @@ class RowWindow:
 
 @dataclass(frozen=True)
 class Batch:
-    """Consecutive windows of all rows, stacked so that they travel to a device in one go."""
+    """Consecutive windows of all rows, stacked so that they are copied to a device at once."""
 
     ids: Tensor  # [W, B, T]
     targets: Tensor  # [W, B, T]
@@ -56,10 +56,10 @@ class Batch:
     begins: Tensor  # [W, B] bool
     padded: tuple[bool, ...]  # [W] whether a window has padding
     begun: tuple[bool, ...]  # [W] whether a document begins in it
-    scored: int  # targets of all rows, whichever of them are here
-    tokens: int  # inputs of all rows that are not read again from the window before
+    scored: int  # targets of all rows, also of those in other processes
+    tokens: int  # inputs of all rows, without those read again from the window before
     places: tuple[tuple[RowWindow | None, ...], ...]  # [W][B]
-    idle: bool = False  # never: every process has rows of its own
+    idle: bool = False  # never, because every process has its own rows
 
     def windows(self) -> list[Window]:
         return [
@@ -84,7 +84,7 @@ class Batch:
 
 
 class Walk:
-    """Rows of stretches, read in step."""
+    """Rows of segments that are read at the same pace."""
 
     def __init__(
         self,
@@ -98,10 +98,10 @@ class Walk:
         self.rows = rows
         self.window = window
         self.overlap = overlap
-        # Pad to the window even where no row fills it: compiled steps want one shape.
+        # Pad to the full window even if no row fills it, because compiled steps need one shape.
         self.full_width = full_width
         self._ends = [
-            np.cumsum([len(windows_of(stretch, window, overlap)) for stretch in row]).tolist()
+            np.cumsum([len(windows_of(segment, window, overlap)) for segment in row]).tolist()
             for row in rows
         ]
 
@@ -114,20 +114,20 @@ class Walk:
         return max(self.lengths(), default=0)
 
     def place(self, row: int, number: int) -> tuple[RowWindow, bool] | None:
-        """What a row's window scores, and whether the row forgets before it."""
+        """A row's window, and whether the row's state is reset before it; None after its end."""
         index = bisect_right(self._ends[row], number)
         if index == len(self._ends[row]):
             return None
-        stretch = self.rows[row][index]
+        segment = self.rows[row][index]
         before = self._ends[row][index - 1] if index else 0
-        window = number - before + stretch.first
+        window = number - before + segment.first
         offset = window * (self.window - self.overlap)
         place = RowWindow(
-            document=stretch.document,
+            document=segment.document,
             window=window,
-            start=stretch.start + offset,
+            start=segment.start + offset,
             keep=self.overlap if window else 0,
-            length=min(self.window, stretch.length - offset),
+            length=min(self.window, segment.length - offset),
         )
         return place, number == before
 
@@ -140,19 +140,19 @@ class Walk:
         places: list[tuple[RowWindow | None, ...]] = []
         scored, new, width = 0, 0, 1
         for number in range(count):
-            found: list[RowWindow | None] = []
+            own: list[RowWindow | None] = []
             for row in range(len(self.rows)):
                 entry = self.place(row, first + number)
                 place, begins_here = entry or (None, False)
                 if place is not None:
                     new += place.length - place.keep
-                    # All processes cut to one width: their states have one shape.
+                    # All processes use one width, so that their states have one shape.
                     width = max(width, place.length)
                     predicted = (place.start + place.keep + 1, place.start + place.length + 1)
                     scored += self.tokens.count_targets(*predicted)
                 if row not in rows:
                     continue
-                found.append(place)
+                own.append(place)
                 here = row - rows.start
                 if place is None:
                     mask[number, here, 0] = True
@@ -160,10 +160,10 @@ class Walk:
                 begins[number, here] = begins_here
                 read = self.tokens.ids[place.start : place.start + place.length]
                 ids[number, here, : place.length] = read
-                wanted = self.tokens.targets(*predicted)
-                targets[number, here, place.keep : place.length] = wanted
+                scored_ids = self.tokens.targets(*predicted)
+                targets[number, here, place.keep : place.length] = scored_ids
                 mask[number, here, : place.length] = True
-            places.append(tuple(found))
+            places.append(tuple(own))
         width = self.window if self.full_width else width
         part = np.s_[:, :, :width]
         return Batch(
@@ -179,28 +179,28 @@ class Walk:
         )
 
     def batches(self, windows: int, start: int = 0, share: Share = Share()) -> Iterator[Batch]:
-        """All steps of `windows` windows each, from step number `start`; of a share's rows."""
+        """All steps of `windows` windows each, from step number `start`, for the rows of a share."""
         rows = share.rows(len(self.rows))
         for first in range(start * windows, len(self), windows):
             yield self.batch(first, min(windows, len(self) - first), rows)
 
 
 def count_windows(length: int, window: int, overlap: int = 0) -> int:
-    """How many windows `cut` makes of a length."""
+    """The number of windows that `cut` makes from a length."""
     stride = window - overlap
     return 1 if length <= window else 1 + -(-(length - window) // stride)
 
 
-def windows_of(stretch: Segment, window: int, overlap: int = 0) -> range:
-    """Numbers of the windows that are read of a stretch."""
-    end = count_windows(stretch.length, window, overlap)
-    return range(stretch.first, end if stretch.last is None else min(stretch.last, end))
+def windows_of(segment: Segment, window: int, overlap: int = 0) -> range:
+    """Numbers of the windows that are read in a segment."""
+    end = count_windows(segment.length, window, overlap)
+    return range(segment.first, end if segment.last is None else min(segment.last, end))
 
 
 def training_rows(tokens: Tokens, rows: int, seed: int, epoch: int) -> list[list[Segment]]:
-    """All targets of a corpus, dealt out to rows of equal length; another order in every epoch.
+    """All targets of a corpus in rows of equal length, in another order in every epoch.
 
-    The documents, in a drawn order, are laid end to end and cut into as many parts as there are rows.
+    The documents are put end to end in a random order and cut into one part per row.
     """
     order = np.random.default_rng([seed, epoch]).permutation(tokens.documents)
     lengths = np.maximum(tokens.lengths() - 1, 0)
@@ -208,7 +208,7 @@ def training_rows(tokens: Tokens, rows: int, seed: int, epoch: int) -> list[list
     if total < rows:
         raise ValueError(
             f"The training text has {total} tokens to predict, too few for {rows} rows: give a longer "
-            "text or fewer rows."
+            "text or fewer --rows."
         )
     result: list[list[Segment]] = [[] for _ in range(rows)]
     row, done = 0, 0
@@ -227,19 +227,19 @@ def training_rows(tokens: Tokens, rows: int, seed: int, epoch: int) -> list[list
 def with_resets(
     rows: Sequence[Sequence[Segment]], every: int, window: int, overlap: int = 0
 ) -> list[list[Segment]]:
-    """The same windows, with the state reset after every so many of them."""
+    """The same windows, with the state reset after `every` windows."""
     return [
         [
-            replace(stretch, first=first, last=first + every)
-            for stretch in row
-            for first in range(0, count_windows(stretch.length, window, overlap), every)
+            replace(segment, first=first, last=first + every)
+            for segment in row
+            for first in range(0, count_windows(segment.length, window, overlap), every)
         ]
         for row in rows
     ]
 
 
 def whole_documents(tokens: Tokens) -> list[Segment]:
-    """Every document as one stretch."""
+    """Every document as one segment."""
     lengths = tokens.lengths() - 1
     return [
         Segment(document, int(tokens.bounds[document]), int(length))
@@ -249,18 +249,18 @@ def whole_documents(tokens: Tokens) -> list[Segment]:
 
 
 def side_by_side(
-    stretches: Sequence[Segment], rows: int, window: int, overlap: int = 0
+    segments: Sequence[Segment], rows: int, window: int, overlap: int = 0
 ) -> list[list[Segment]]:
-    """Stretches dealt out to at most `rows` rows of about equal length, the longest row first."""
+    """Segments divided among at most `rows` rows of about equal length, the longest row first."""
 
-    def windows(stretch: Segment) -> int:
-        return len(windows_of(stretch, window, overlap))
+    def windows(segment: Segment) -> int:
+        return len(windows_of(segment, window, overlap))
 
-    loads = [(0, row) for row in range(min(rows, len(stretches)))]
+    loads = [(0, row) for row in range(min(rows, len(segments)))]
     heapify(loads)
     result: list[list[Segment]] = [[] for _ in loads]
-    for stretch in sorted(stretches, key=lambda s: (-windows(s), s.start, s.first)):
+    for segment in sorted(segments, key=lambda s: (-windows(s), s.start, s.first)):
         load, row = loads[0]
-        result[row].append(stretch)
-        heapreplace(loads, (load + windows(stretch), row))
+        result[row].append(segment)
+        heapreplace(loads, (load + windows(segment), row))
     return sorted(result, key=lambda row: -sum(map(windows, row)))

@@ -1,7 +1,7 @@
-"""Bytes as symbols: all 256, or only those that a corpus of the papers has.
+"""Bytes as symbols: all 256, or only those that occur in a corpus of the papers.
 
-A vocabulary without the bytes that never come changes what a model can be compared with: parameters are
-counted with it. A byte outside it is refused, not replaced.
+The papers count parameters with the smaller vocabularies, so a comparison with them needs the same one.
+A byte outside the vocabulary is refused, not replaced.
 """
 
 import hashlib
@@ -12,11 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from ..storage import write_atomically
-from .document import Document
-from .text_counter import TextCounter, and_an_end
+from .document import Document, TextCounter, and_an_end
 
 OWN_FILE = "holdover_tokenizer.json"
-# ids, which of them are predicted (None: all), what the text counts.
+# ids, which of them are predicted (None: all), counts of their text.
 Piece = tuple[np.ndarray, np.ndarray | None, dict[str, int]]
 
 
@@ -25,11 +24,11 @@ def _bytes_of(*ranges: tuple[int, int]) -> bytes:
 
 
 ENWIK8 = _bytes_of((9, 10), (32, 126), (128, 191), (194, 220), (222, 222), (224, 237), (239, 240))
-# Names for --tokenizer, and the bytes that each knows, in the order of their ids.
+# Names for --tokenizer, and the bytes of each in the order of their ids.
 SYMBOLS = {
     "bytes": _bytes_of((0, 255)),
     "enwik8": ENWIK8,
-    # As Transformer-XL's preparation leaves it: line ends are gone from text and vocabulary.
+    # As Transformer-XL's preparation writes it, without line ends in text and vocabulary.
     "enwik8-204": ENWIK8.replace(b"\n", b""),
     "text8": b" abcdefghijklmnopqrstuvwxyz",
 }
@@ -37,7 +36,7 @@ UNKNOWN = 0xFFFF
 
 
 class ByteEncoder:
-    """Ids are the places of bytes among the symbols; with all 256, the bytes themselves."""
+    """An id is the index of a byte among the symbols. With all 256 it is the byte itself."""
 
     bos: int | None = None
 
@@ -59,7 +58,7 @@ class ByteEncoder:
             counter.add(piece, final=not piece)
             scored = None
             if document.scored is not None:
-                # A byte belongs to the character that it begins or continues.
+                # A byte belongs to the character that it starts or continues.
                 begun = position + np.cumsum((values & 0xC0) != 0x80)
                 position = int(begun[-1]) if len(begun) else position
                 scored = overlapping(begun - 1, begun, document.scored)
@@ -70,7 +69,7 @@ class ByteEncoder:
         if (ids == UNKNOWN).any():
             value = int(values[ids == UNKNOWN][0])
             raise ValueError(
-                f"{name} has the byte {value} ({bytes([value])!r}), which is none of the "
+                f"{name} has the byte {value} ({bytes([value])!r}), which is not one of the "
                 f"{self.vocabulary} symbols of the tokenizer {self.name}: use --tokenizer bytes."
             )
         return ids.astype(np.uint8)
@@ -99,9 +98,9 @@ def overlapping(
     starts: np.ndarray, stops: np.ndarray, ranges: Sequence[tuple[int, int]]
 ) -> np.ndarray:
     """[N] bool: start..stop shares a character with one of the ranges."""
-    # A token without characters of its own (a prefix) goes with the character it stands before.
+    # A token without characters (a prefix) counts as part of the next character.
     stops = np.maximum(stops, starts + 1)
-    found = np.zeros(len(starts), dtype=bool)
+    shares = np.zeros(len(starts), dtype=bool)
     for start, stop in ranges:
-        found |= (starts < stop) & (stops > start)
-    return found
+        shares |= (starts < stop) & (stops > start)
+    return shares

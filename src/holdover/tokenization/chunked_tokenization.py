@@ -1,10 +1,10 @@
-"""A long text encoded in overlapping windows whose ids are those of the whole text.
+"""A long text encoded in overlapping chunks, with the same ids as the whole text.
 
-* A tokenizer decides locally: some characters away from where a window was cut its tokens are those
-  of the whole text. Two neighbours are joined where their tokens agree on both sides of the seam.
-* Where they agree nowhere (a run of one letter longer than the overlap, say) the windows are melted
-  into one and encoded again, doubling: never wrong, at worst as large as the text.
-* Windows do not depend on each other, so several are encoded at once.
+* Tokenizers decide locally: a few characters away from a cut, the tokens of a chunk are those of the
+  whole text. Two neighbours are joined at a position where their tokens agree on both sides.
+* If they agree nowhere (for example in a run of one letter longer than the overlap), the two chunks are
+  merged and encoded again, doubling in size. The result is never wrong, at worst one chunk is the text.
+* Chunks do not depend on each other, so several are encoded at once.
 """
 
 import os
@@ -15,15 +15,15 @@ from itertools import islice
 import numpy as np
 
 # Short enough that a book of some hundred thousand characters keeps several cores busy.
-CHUNK = 1 << 16  # new characters a window
-OVERLAP = 1 << 11  # characters that two neighbours both read, at most
-AGREEING = 4  # tokens on each side of a seam
+CHUNK = 1 << 16  # new characters per chunk
+OVERLAP = 1 << 11  # characters that two neighbours share, at most
+AGREEING = 4  # tokens on each side of a join
 BATCH = min(16, os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """The tokens of the characters from `origin` on."""
+    """The tokens of a chunk that begins at the character `origin`."""
 
     origin: int
     text: str
@@ -32,7 +32,7 @@ class Encoded:
     stops: np.ndarray
 
 
-# Texts to (ids, [(start, stop), ...]) each.
+# For each text (ids, [(start, stop), ...]).
 Encode = Callable[[list[str]], list[tuple[list[int], list[tuple[int, int]]]]]
 
 
@@ -43,24 +43,24 @@ def encode_in_windows(
     overlap = min(OVERLAP, chunk)
     windows = _encoded(_windows(texts, chunk, overlap), encode)
     left = next(windows, None)
-    begin = 0  # first token of `left` that was not given out yet
+    begin = 0  # first token of `left` that was not yielded yet
     while left is not None:
         right = next(windows, None)
         if right is None:
             end, after = len(left.ids), 0
         else:
-            hook = _seam(left, right)
-            if hook is None:
-                left = _melted(left, right, windows, encode)
+            join = _join(left, right)
+            if join is None:
+                left = _merged(left, right, windows, encode)
                 continue
-            end, after = hook
+            end, after = join
         kept = slice(begin, end)
         yield left.ids[kept], left.starts[kept], left.stops[kept]
         left, begin = right, after
 
 
 def _windows(texts: Iterable[str], chunk: int, overlap: int) -> Iterator[tuple[int, str]]:
-    """(position, text): each begins with the last `overlap` characters of the one before."""
+    """(position, text) of each chunk, which begins with the last `overlap` characters before it."""
     waiting: list[str] = []
     origin = size = 0
     fresh = False
@@ -88,40 +88,40 @@ def _encoded(windows: Iterator[tuple[int, str]], encode: Encode) -> Iterator[Enc
             yield Encoded(origin, text, np.asarray(ids, np.int64), spans[:, 0], spans[:, 1])
 
 
-def _melted(left: Encoded, right: Encoded, windows: Iterator[Encoded], encode: Encode) -> Encoded:
-    """Left and what follows it as one window, at least twice as long where there is so much."""
+def _merged(left: Encoded, right: Encoded, windows: Iterator[Encoded], encode: Encode) -> Encoded:
+    """Left and the chunks after it as one, twice as long as left unless the text ends before."""
     parts = [left.text]
     stop = left.origin + len(left.text)
-    wanted = left.origin + 2 * len(left.text)
+    least = left.origin + 2 * len(left.text)
     following: Encoded | None = right
     while following is not None:
         parts.append(following.text[stop - following.origin :])
         stop += len(parts[-1])
-        following = next(windows, None) if stop < wanted else None
+        following = next(windows, None) if stop < least else None
     return next(_encoded(iter([(left.origin, "".join(parts))]), encode))
 
 
-def _seam(left: Encoded, right: Encoded) -> tuple[int, int] | None:
-    """(tokens to take of left, tokens to skip of right), or None where they do not agree."""
-    # A character can be several tokens: the first of them is where one may join.
+def _join(left: Encoded, right: Encoded) -> tuple[int, int] | None:
+    """(tokens to take of left, tokens to skip of right), or None if they agree nowhere."""
+    # A character can be several tokens. Chunks may be joined only before the first of them.
     ours, first_of_ours = np.unique(left.starts, return_index=True)
     theirs, first_of_theirs = np.unique(right.starts, return_index=True)
     places, i, j = np.intersect1d(ours, theirs, assume_unique=True, return_indices=True)
     if not len(places):
         return None
     middle = (right.origin + left.origin + len(left.text)) / 2
-    # Beside white space first, and as far from both cuts as can be.
+    # Positions next to white space first, then those far from both cuts.
     order = np.argsort(np.abs(places - middle)).tolist()
-    for beside_space in (True, False):
+    for next_to_space in (True, False):
         for number in order:
-            if _beside_space(right.text, int(places[number]) - right.origin) == beside_space:
-                hook = int(first_of_ours[i[number]]), int(first_of_theirs[j[number]])
-                if _agree(left, right, *hook):
-                    return hook
+            if _next_to_space(right.text, int(places[number]) - right.origin) == next_to_space:
+                join = int(first_of_ours[i[number]]), int(first_of_theirs[j[number]])
+                if _agree(left, right, *join):
+                    return join
     return None
 
 
-def _beside_space(text: str, at: int) -> bool:
+def _next_to_space(text: str, at: int) -> bool:
     return any(character.isspace() for character in text[max(at - 1, 0) : at + 1])
 
 

@@ -1,9 +1,10 @@
 """Encoders: bytes (byte_encoder.py), or a fast Hugging Face tokenizer.
 
-* Documents are encoded in pieces, and the pieces are exactly what encoding the whole would give.
-* No special tokens are added: whether documents begin with one is the cache's business.
-* The ids of byte-level tokenizers are decoded to exact bytes, also where a character is cut.
-* Transformers makes an empty tokenizer out of a folder that has only a model: that is refused here.
+* Documents are encoded in pieces. Together the pieces equal the encoding of the whole document.
+* No special tokens are added here. The token cache adds a beginning-of-text token if asked to.
+* Ids of byte-level tokenizers decode to exact bytes, even if a token holds part of a character.
+* transformers makes an empty tokenizer for a folder that holds only a model. That is refused here.
+* A tokenizer's folder is not trusted: no code of it is executed, and its class must be a tokenizer.
 """
 
 import hashlib
@@ -16,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from ..backbones.safe_loading import RemoteCodeError, find_file, refusing_code
 from .byte_encoder import OWN_FILE, SYMBOLS, ByteEncoder, Piece, overlapping
 from .chunked_tokenization import CHUNK, encode_in_windows
-from .document import Document
-from .text_counter import TextCounter, characters
+from .document import Document, TextCounter, characters
 
 TOKENIZER_FILES = re.compile(r"tokenizer.*|vocab.*|merges\.txt|.*\.model|.*\.tiktoken")
 
@@ -32,16 +33,16 @@ class HFEncoder:
 
         if not getattr(tokenizer, "is_fast", False):
             raise ValueError(
-                f"The tokenizer {name} is a slow one ({type(tokenizer).__name__}): a fast tokenizer "
-                "(tokenizer.json) is needed, it alone says which characters a token stands for."
+                f"The tokenizer {name} is a slow one ({type(tokenizer).__name__}): give a fast one "
+                "(tokenizer.json), because only those say which characters a token stands for."
             )
         self.name = name
         self.tokenizer = tokenizer
         self.bos: int | None = tokenizer.bos_token_id
         self._chunk = chunk
         self._description = tokenizer.backend_tokenizer.to_str()
-        # A copy of its own: settings of a caller's tokenizer are not touched, and without the last
-        # step the offsets of a token cover its white space too.
+        # A copy, so that the caller's tokenizer keeps its settings. Without the post-processor the
+        # offsets of a token include its white space.
         self._backend = Tokenizer.from_str(self._description)
         self._backend.no_truncation()
         self._backend.no_padding()
@@ -75,7 +76,7 @@ class HFEncoder:
         ).encode()
 
     def token_texts(self) -> list[bytes]:
-        """What every id stands for inside a text: exact bytes, also of parts of characters."""
+        """[V] the exact bytes of every id inside a text; they may be a part of a character."""
         return self._texts
 
     def save(self, folder: str | Path) -> None:
@@ -91,12 +92,12 @@ class HFEncoder:
         return np.array([_text(token).isspace() for token in self._texts])
 
     def _encode(self, texts: list[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
-        found = self._backend.encode_batch(texts, add_special_tokens=False)
-        return [(encoding.ids, encoding.offsets) for encoding in found]
+        encodings = self._backend.encode_batch(texts, add_special_tokens=False)
+        return [(encoding.ids, encoding.offsets) for encoding in encodings]
 
     @cached_property
     def _decoders(self) -> dict[str, dict[str, Any]]:
-        """The steps of decoding by their type."""
+        """The decoding steps by type."""
         decoder: dict[str, Any] = json.loads(self._description)["decoder"] or {"type": "none"}
         steps: list[dict[str, Any]] = decoder.get("decoders", [decoder])
         return {step["type"]: step for step in steps}
@@ -107,7 +108,7 @@ class HFEncoder:
 
     @cached_property
     def _texts(self) -> list[bytes]:
-        """What every id stands for inside a text."""
+        """[V] the bytes of every id inside a text."""
         texts = [b""] * self.vocabulary
         for token, number in self._backend.get_vocab(with_added_tokens=False).items():
             texts[number] = self._token_text(token)
@@ -131,9 +132,11 @@ class HFEncoder:
         return token.replace("▁", " ").encode()
 
 
-def open_encoder(name_or_dir: str | Path, gguf_file: str | None = None) -> ByteEncoder | HFEncoder:
-    """`bytes` or another name in SYMBOLS, a folder with a tokenizer (or a GGUF file with one), or a
-    name on the hub."""
+def open_encoder(
+    name_or_dir: str | Path, gguf_file: str | None = None, *, trust_remote_code: bool = False
+) -> ByteEncoder | HFEncoder:
+    """The encoder called `bytes` or another name in SYMBOLS, or the tokenizer of a folder, of a GGUF
+    file in it, or of a name on the hub."""
     name, folder = str(name_or_dir), Path(name_or_dir)
     if name in SYMBOLS:
         return ByteEncoder(name)
@@ -143,20 +146,20 @@ def open_encoder(name_or_dir: str | Path, gguf_file: str | None = None) -> ByteE
         names = [path.name for path in folder.iterdir()]
         if gguf_file is None and not any(map(TOKENIZER_FILES.fullmatch, names)):
             raise ValueError(
-                f"The folder {name} has no tokenizer: say which one to use with --tokenizer, for "
-                "example --tokenizer bytes."
+                f"The folder {name} has no tokenizer: name one with --tokenizer, for example "
+                "--tokenizer bytes."
             )
     elif folder.exists() or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
         raise ValueError(
             f"There is no folder {name} with a tokenizer: give a folder, a name on the hub, or the "
             "word bytes."
         )
-    return HFEncoder(_load(name, gguf_file), folder.resolve().name if folder.is_dir() else name)
+    tokenizer = _load(name, gguf_file, trust_remote_code)
+    return HFEncoder(tokenizer, folder.resolve().name if folder.is_dir() else name)
 
 
 def encoder_for(tokenizer: Any) -> Any:
-    """A fast tokenizer of transformers as an encoder, or the encoder of a folder, a name on the hub or
-    the word bytes; encoders are what they are."""
+    """An encoder: as given, made from a fast tokenizer of transformers, or opened by name or folder."""
     if isinstance(tokenizer, str | Path):
         return open_encoder(tokenizer)
     if hasattr(tokenizer, "encode_document"):
@@ -166,10 +169,16 @@ def encoder_for(tokenizer: Any) -> Any:
 
 
 def encoder_of(
-    model: str, tokenizer: str | None = None, gguf_file: str | None = None
+    model: str,
+    tokenizer: str | None = None,
+    gguf_file: str | None = None,
+    *,
+    trust_remote_code: bool = False,
 ) -> ByteEncoder | HFEncoder:
-    """The tokenizer that was asked for, else the model's own."""
-    return open_encoder(tokenizer) if tokenizer else open_encoder(model, gguf_file)
+    """The tokenizer that was asked for, or else the model's own."""
+    if tokenizer:
+        return open_encoder(tokenizer, trust_remote_code=trust_remote_code)
+    return open_encoder(model, gguf_file, trust_remote_code=trust_remote_code)
 
 
 def _open_own(path: Path) -> ByteEncoder:
@@ -179,19 +188,25 @@ def _open_own(path: Path) -> ByteEncoder:
         kind = None
     if kind not in SYMBOLS:
         raise ValueError(
-            f"{path} does not name a kind of tokenizer that is known here: "
-            f'{{"kind": "bytes"}} was expected, or one of {", ".join(SYMBOLS)}.'
+            f"{path} names no kind of tokenizer that holdover knows: it must be like "
+            f'{{"kind": "bytes"}}, with one of {", ".join(SYMBOLS)}.'
         )
     return ByteEncoder(kind)
 
 
-def _load(name: str, gguf_file: str | None) -> Any:
+def _load(name: str, gguf_file: str | None, trust_remote_code: bool) -> Any:
     import transformers
 
-    options = {} if gguf_file is None else {"gguf_file": gguf_file}
+    options: dict[str, Any] = {} if gguf_file is None else {"gguf_file": gguf_file}
     try:
-        return transformers.AutoTokenizer.from_pretrained(name, **options)
-    # Missing packages, damaged files, no network: many kinds, all of them mean "not this one".
+        with refusing_code(f"The tokenizer {name}"):
+            _check_class(name)
+            return transformers.AutoTokenizer.from_pretrained(
+                name, trust_remote_code=trust_remote_code, **options
+            )
+    except RemoteCodeError:
+        raise
+    # Missing packages, damaged files, no network: each raises its own error.
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(" .:")
         raise ValueError(
@@ -200,12 +215,33 @@ def _load(name: str, gguf_file: str | None) -> Any:
         ) from error
 
 
+def _check_class(name: str) -> None:
+    """Refuse a folder whose tokenizer_class is another class of transformers: AutoTokenizer would call
+    that class, without passing on that remote code is off."""
+    from transformers import PreTrainedTokenizerBase
+    from transformers.models.auto.tokenization_auto import tokenizer_class_from_name
+
+    for file in ("tokenizer_config.json", "config.json"):
+        path = find_file(name, file)
+        content = {} if path is None else json.loads(path.read_text())
+        saved = str(content.get("tokenizer_class") or "") if isinstance(content, dict) else ""
+        for class_name in {saved, f"{saved}Fast", saved.removesuffix("Fast")} if saved else ():
+            known: Any = tokenizer_class_from_name(class_name)
+            # Classes whose package is missing say so themselves.
+            if known is None or getattr(known, "_backends", None):
+                continue
+            if not (isinstance(known, type) and issubclass(known, PreTrainedTokenizerBase)):
+                raise ValueError(
+                    f"{file} names {saved} as its tokenizer_class, which is no tokenizer"
+                )
+
+
 def _text(token: bytes) -> str:
     return token.decode("utf-8", errors="replace")
 
 
 def _byte_of() -> dict[str, bytes]:
-    """The characters that byte-level tokenizers write for bytes: printable ones are themselves."""
+    """The byte of each character that byte-level tokenizers write; printable bytes stay themselves."""
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = [value for value in range(256) if value not in printable]
     written = {chr(value): value for value in printable}

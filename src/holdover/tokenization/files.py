@@ -1,7 +1,7 @@
 """Files in pieces: plain, .xz and .gz, and their checksums.
 
-* Nothing here holds more than one piece of a file.
-* A checksum is of the file as it lies on disk (what `sha256sum` prints), and is taken once a process.
+* No function holds more than one piece of a file.
+* A checksum is that of the file on disk (as `sha256sum` prints it). Each process computes it once.
 """
 
 import gzip
@@ -14,33 +14,33 @@ from pathlib import Path
 from typing import IO
 
 PIECE = 1 << 20
-# A NUL byte this near to the beginning marks a file that is no text.
+# A NUL byte among the first INSPECTED bytes marks a file that is not text.
 INSPECTED = 1 << 16
 
 _checksums: dict[tuple[str, int, int], str] = {}
 
 
 def compression(path: Path) -> str:
-    """'xz', 'gz' or '' by the end of the name."""
+    """'xz', 'gz' or '', by the suffix of the name."""
     suffix = path.suffix.lower().removeprefix(".")
     return suffix if suffix in {"xz", "gz"} else ""
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The file's uncompressed content; damage to the compression becomes one sentence."""
+    """The file's uncompressed content. A damaged archive is refused in one sentence."""
     opener = {"xz": lzma.open, "gz": gzip.open, "": open}[compression(path)]
     try:
         with opener(path, "rb") as file:
             yield file
     except (lzma.LZMAError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise ValueError(
-            f"{path.name} is not a whole .{compression(path)} file ({error}): fetch or compress it "
-            "again."
+            f"{path.name} is not a complete .{compression(path)} file ({error}): download or compress "
+            "it again."
         ) from error
     except PermissionError as error:
         raise PermissionError(
-            f"{path} may not be read by you: change its permissions, or copy it."
+            f"You may not read {path}: change its permissions, or copy it."
         ) from error
 
 
@@ -49,7 +49,7 @@ def pieces(path: Path, start: int = 0, stop: int | None = None) -> Iterator[byte
     with opened(path) as file:
         left = start
         while left > 0:
-            # Not seek: that reads ahead in one go where the file is compressed.
+            # Not seek, which would read a compressed file up to there in one piece.
             skipped = len(file.read(min(PIECE, left)))
             if not skipped:
                 return
@@ -64,8 +64,8 @@ def pieces(path: Path, start: int = 0, stop: int | None = None) -> Iterator[byte
 
 
 def sha256(path: Path) -> str:
-    found = path.stat()
-    key = (str(path.resolve()), found.st_size, found.st_mtime_ns)
+    status = path.stat()
+    key = (str(path.resolve()), status.st_size, status.st_mtime_ns)
     if key not in _checksums:
         with open(path, "rb") as file:
             _checksums[key] = hashlib.file_digest(file, "sha256").hexdigest()
@@ -73,11 +73,11 @@ def sha256(path: Path) -> str:
 
 
 def check_is_text(path: Path, name: str) -> None:
-    """Refuse what is empty, or begins like something that no one would call a text."""
+    """Refuse a file that is empty or begins like a binary file."""
     with opened(path) as file:
         beginning = file.read(INSPECTED)
     if not beginning:
-        raise ValueError(f"{name} is empty: a text to read is needed.")
+        raise ValueError(f"{name} is empty: give a file with text.")
     refuse_binary(beginning, name)
 
 
@@ -85,6 +85,6 @@ def refuse_binary(beginning: bytes, name: str) -> None:
     offset = beginning[:INSPECTED].find(b"\0")
     if offset >= 0:
         raise ValueError(
-            f"{name} looks binary, not like text: byte {offset} is NUL; give a text file (train, eval "
-            "and read can be told --errors replace, to read it as it is)."
+            f"{name} looks binary, not like text: byte {offset} is NUL; give a text file. holdover "
+            "train, eval and read take --errors replace to read it as it is."
         )

@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,12 @@ from torch import Tensor
 
 from ..runs.models import BEST, CHECKPOINT, numbered
 from ..state import State
+from ..storage import CHECKPOINT as FORMAT
+from ..storage import NewerFormatError, check_content, with_version
+from .progress import TrainProgress
 
 PARTIAL = ".partial-"
-PROGRESS = "progress.json"
+PROGRESS = FORMAT.file
 OPTIMIZER = "optimizer.safetensors"
 LOCK = ".lock"
 # Room that must be left beside what checkpoints take.
@@ -71,7 +74,8 @@ class Checkpoints:
             save_file(_for_disk(point.random), partial / "random.safetensors")
             if point.carried is not None:
                 point.carried.save(partial / "carried.state")
-            (partial / PROGRESS).write_text(json.dumps(point.progress, indent=2))
+            progress = with_version(FORMAT, point.progress)
+            (partial / PROGRESS).write_text(json.dumps(progress, indent=2))
             for path in [*partial.iterdir(), partial]:
                 _sync(path)
             partial.rename(target)
@@ -106,13 +110,17 @@ class Checkpoints:
                 _remove(leaving)
 
     def load(self, path: Path) -> Checkpoint:
+        known = [field.name for field in fields(TrainProgress)]
         try:
+            # The version first: a newer format may have other files too.
+            content = json.loads((path / PROGRESS).read_text())
+            progress = check_content(FORMAT, content, path / PROGRESS, known)
             carried = path / "carried.state"
             return Checkpoint(
                 optimizer=load_file(path / OPTIMIZER),
                 random=load_file(path / "random.safetensors"),
                 carried=State.load(carried) if carried.exists() else None,
-                progress=json.loads((path / PROGRESS).read_text()),
+                progress=progress,
             )
         except (OSError, SafetensorError, ValueError) as error:
             raise damaged(path, error) from error
@@ -157,6 +165,8 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def damaged(checkpoint: Path, error: Exception) -> ValueError:
+    if isinstance(error, NewerFormatError):
+        return error
     told = " ".join(str(error).split()).rstrip(".")
     return ValueError(
         f"{checkpoint.name} in {checkpoint.parent} is truncated or damaged ({told}): remove that "

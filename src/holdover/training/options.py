@@ -20,7 +20,7 @@ ALIASES = {
 CHANGEABLE = frozenset(
     {"epochs", "max_steps", "max_tokens", "max_time", "patience", "save_every", "keep", "log_every"}
     | {"report_to", "output", "data_dir", "cache_dir", "check_compiled", "replay"}
-    | {"processes", "shard"}
+    | {"processes", "shard", "trust_remote_code"}
 )
 
 

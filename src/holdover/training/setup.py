@@ -17,7 +17,7 @@ from ..runs.models import RUN, numbered, read_run
 from ..runs.processes import is_first, open_talk, own_share, rank0_broadcast, started_processes
 from ..runs.provenance import choose_device, make_folder, provenance
 from ..runs.settings import as_dict
-from ..storage import write_atomically
+from ..storage import RUN_DESCRIPTION, with_version, write_atomically
 from .checkpoint import alone_in
 from .display import Display
 from .launch_checks import check_processes, wants_shards, without_accelerates_sharding
@@ -103,7 +103,10 @@ def begun(folder: Path) -> bool:
 def settings_before(folder: Path, resume: bool, if_begun: bool) -> dict[str, Any] | None:
     """Those of the run that is to be continued in a folder; none where a run begins."""
     if resume or (if_begun and begun(folder)):
-        return read_about(folder)["options"]
+        settings = dict(read_about(folder)["options"])
+        # A folder may come from someone else: trust is given on the command line only.
+        settings.pop("trust_remote_code", None)
+        return settings
     return None
 
 
@@ -151,8 +154,9 @@ def _dotted(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def about_run(options: LoopOptions, data: dict[str, Any]) -> dict[str, Any]:
-    """What a run writes of itself, in its folder and in every model it saves."""
-    return {"options": as_dict(options), "data": data, "provenance": provenance()}
+    """The description that a run writes into its folder and into every checkpoint."""
+    about = {"options": as_dict(options), "data": data, "provenance": provenance()}
+    return with_version(RUN_DESCRIPTION, about)
 
 
 def build_loop(

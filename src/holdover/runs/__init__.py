@@ -1,0 +1,1 @@
+"""What every command shares: settings, processes, device, provenance of a record."""
