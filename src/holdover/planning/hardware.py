@@ -1,4 +1,4 @@
-"""The GPUs that a run can be planned for: data sheet numbers, and assumptions where there are none.
+"""The GPUs that a run can be planned for: numbers from data sheets, and a few assumptions.
 
 * Peaks are for dense bfloat16 products (data sheets often print twice that, for sparse products).
 * Links are bytes per second of one GPU in one direction: NVLink inside a node (data sheets add both

@@ -1,4 +1,4 @@
-"""The size of a model, without its weights: parameters, products per position, activation memory.
+"""Measures a model from its configuration: parameters, products per position, activation memory.
 
 * Parameters are counted on the meta device: tensors with a shape and no memory.
 * Activation memory is measured, not estimated: the stock model runs once on fake tensors (shape, dtype
