@@ -1,15 +1,16 @@
-"""Tokens a second of training a Block-Recurrent Transformer, against another package on PyPI.
+"""Speed of training a Block-Recurrent Transformer, compared with another package on PyPI.
 
     pip install block-recurrent-transformer-pytorch
     python benchmarks/block_recurrent.py --output results/block_recurrent
 
-Both have the same width, depth, heads, blocks, state vectors and one recurrent layer, read the same
-segments of several blocks with gradients through all of them, and carry states and memory detached from
-segment to segment. The other package differs in what it computes (keys and values shared by all heads,
-rotary positions, gated feed-forward maps). Ours is measured only after its gradients were
-compared with those of the uncompiled step in float32, by torch's own attention. Each package is measured
-as it is, and compiled; ours also compiled and replayed (`holdover train --compile --replay`: a CUDA
-graph), after its gradients were compared with those of the step as it was written.
+Both have the same width, depth, heads, blocks, state vectors and one recurrent layer. Both read the
+same segments of several blocks with gradients through all of them, and pass states and memory
+without gradients from segment to segment. The other package computes something different (keys and
+values shared by all heads, rotary positions, gated feed-forward maps). Before it measures ours, the
+benchmark compares its gradients with those of the uncompiled step in float32 with torch's own
+attention. It measures each package eager and compiled; ours also compiled and replayed (`holdover
+train --compile --replay`: a CUDA graph), after comparing the gradients with those of the normal
+step.
 """
 
 import argparse
@@ -37,7 +38,7 @@ SYMBOLS = 205
 CASES = ("holdover", "holdover-compiled", "holdover-replayed", "peer", "peer-compiled")
 WARM_UP = 3
 
-# A segment [B, n] of ids and what is carried; gives what is carried on. Gradients are made inside.
+# Takes the ids of a segment [B, n] and the state; computes gradients and returns the next state.
 Step = Callable[[Tensor, Any], Any]
 
 
@@ -45,7 +46,7 @@ def main() -> None:
     parser = parser_of(__doc__, CASES, repeats=9)
     parser.add_argument("--rows", type=int, default=16)
     parser.add_argument("--block", type=int, default=512)
-    parser.add_argument("--blocks", type=int, default=4, help="of a segment")
+    parser.add_argument("--blocks", type=int, default=4, help="blocks per segment")
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--layers", type=int, default=12)
     options = parser.parse_args()
@@ -63,11 +64,11 @@ def run(case: str, options: argparse.Namespace, device: torch.device) -> dict[st
     name, _, way = case.partition("-")
     build = {"holdover": ours, "peer": peers}[name]
     model, step = build(options, device, way)
-    found = measure(step, model, options, device)
+    timing = measure(step, model, options, device)
     if way == "replayed":
-        # The memory of a recorded step is not counted as allocated.
-        found["peak_bytes"] = None
-    print(f"{case:20} {found['tokens_per_second']:12,.0f} tokens/s", flush=True)
+        # torch does not count the memory of a CUDA graph as allocated.
+        timing["peak_bytes"] = None
+    print(f"{case:20} {timing['tokens_per_second']:12,.0f} tokens/s", flush=True)
     return {
         "benchmark": "block_recurrent",
         "case": case,
@@ -75,7 +76,7 @@ def run(case: str, options: argparse.Namespace, device: torch.device) -> dict[st
         "sizes": {
             key: getattr(options, key) for key in ("rows", "block", "blocks", "width", "layers")
         },
-        **found,
+        **timing,
         "provenance": provenance(device),
     }
 
@@ -105,7 +106,7 @@ def ours(
     def windows_of(ids: Tensor) -> list[holdover.Window]:
         parts = ids[:, :-1].split(options.block, 1), ids[:, 1:].split(options.block, 1)
         return [
-            holdover.Window(inputs, targets=wanted) for inputs, wanted in zip(*parts, strict=True)
+            holdover.Window(inputs, targets=targets) for inputs, targets in zip(*parts, strict=True)
         ]
 
     def loss_of(ids: Tensor, state: Any, precision: torch.dtype) -> Any:
@@ -114,7 +115,7 @@ def ours(
             return model(windows=windows, state=state)
 
     def first_segment(precision: torch.dtype) -> dict[str, Tensor]:
-        """Its gradients."""
+        """Gradients of the first segment."""
         (ids,) = segments(options, 1, device)
         return gradients_of(model, lambda: loss_of(ids, None, precision).loss)
 
@@ -124,7 +125,7 @@ def ours(
         model.compile_step()
     for wrong in wrong_gradients(first_segment(torch.bfloat16), exact, distances(rounded, exact)):
         raise SystemExit(
-            f"The step is wrong: the gradient of {wrong.name} differs by {wrong.away:.1%} of its size."
+            f"The step is wrong: the gradient of {wrong.name} differs by {wrong.away:.1%} of its norm."
         )
     replayed = None
     if way == "replayed":
@@ -187,7 +188,7 @@ def peers(
 
 
 def segments(options: argparse.Namespace, count: int, device: torch.device) -> Tensor:
-    """[count, B, n + 1] ids; both packages predict the last n from the first."""
+    """[count, B, n + 1] ids; both packages predict the last n ids from the first n."""
     generator = torch.Generator().manual_seed(1)
     shape = (count, options.rows, options.block * options.blocks + 1)
     return torch.randint(SYMBOLS, shape, generator=generator).to(device)
@@ -205,9 +206,9 @@ def measure(
         carried = step(ids[number], carried)
         model.zero_grad()
 
-    found = timed(one, WARM_UP, options.repeats, device)
+    timing = timed(one, WARM_UP, options.repeats, device)
     tokens = options.rows * options.block * options.blocks
-    return {"tokens_per_second": tokens / statistics.median(found["seconds"]), **found}
+    return {"tokens_per_second": tokens / statistics.median(timing["seconds"]), **timing}
 
 
 def report(folder: Path) -> str:

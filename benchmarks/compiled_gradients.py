@@ -1,11 +1,11 @@
-"""Gradients of a compiled step while a model trains, beside those of the step as it was written.
+"""Errors of compiled gradients during training, compared with those of the uncompiled step.
 
     python benchmarks/compiled_gradients.py --output results/compiled_gradients
 
-XLNet from scratch on enwik8, in bfloat16, once as the compiler comes and once as holdover tells it to
-round (src/holdover/compiling.py). Behind some steps: how far the worst gradient of the compiled step is
-from that in float32, as a share of its size, and that of the step as it was written. Nothing is refused
-here: a wrong step trains on, and its loss says what comes of it.
+Trains XLNet from scratch on enwik8 in bfloat16, once with the compiler's defaults and once with
+holdover's rounding option (recurrent/compile_options.py). After some steps it compares gradients
+with those in float32 and records the worst relative error of the compiled step, and that of the
+uncompiled step. A wrong step does not end the training here; the final loss shows the consequences.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from holdover.config import RecurrenceConfig
 from holdover.language import training as run
 from holdover.language.options import TrainOptions
 from holdover.language.training import train
-from holdover.recurrent import hf_compat as manners
+from holdover.recurrent import hf_compat
 from holdover.runs.provenance import choose_device, provenance, write_record
 from holdover.training import loop
 from holdover.training.compile_checks import COUNTS, Looked, look_at_gradients
@@ -36,8 +36,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--output", type=Path, required=True, help="folder of the records")
-    parser.add_argument("--report", action="store_true", help="print the table of the records")
+    parser.add_argument("--output", type=Path, required=True, help="folder for the records")
+    parser.add_argument(
+        "--report", action="store_true", help="print the table of the records and stop"
+    )
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=CASES)
     parser.add_argument("--toy", action="store_true", help="a few steps of a tiny model")
@@ -55,7 +57,7 @@ def measure(case: str, data_dir: Path | None, toy: bool) -> dict[str, Any]:
     looks: list[dict[str, Any]] = []
     due = [0, 2] if toy else LOOKS
     try:
-        with looking(looks, due, told=CASES[case]):
+        with recorded_checks(looks, due, rounded=CASES[case]):
             train(settings(toy, folder / "run", data_dir))
         losses = [line for line in read_log(folder / "run" / LOG) if "valid_loss" in line]
     finally:
@@ -100,28 +102,28 @@ def settings(toy: bool, output: Path, data_dir: Path | None) -> TrainOptions:
 
 
 @contextmanager
-def looking(
-    looks: list[dict[str, Any]], due: tuple[int, ...] | list[int], told: bool
+def recorded_checks(
+    looks: list[dict[str, Any]], due: tuple[int, ...] | list[int], rounded: bool
 ) -> Iterator[None]:
-    """Inside, a training looks at its gradients behind these steps, writes it down, and goes on."""
-    kept = run.check_gradients, loop.look_is_due, manners.compiler_options
+    """Inside, training compares its gradients after the steps in `due`, records them, and continues."""
+    kept = run.check_gradients, loop.look_is_due, hf_compat.compiler_options
     steps = iter(due)
 
-    def look(*given: Any, **how: Any) -> None:
-        looks.append({"step": next(steps), **worst(look_at_gradients(*given, **how))})
+    def record(*values: Any, **options: Any) -> None:
+        looks.append({"step": next(steps), **worst(look_at_gradients(*values, **options))})
 
-    run.check_gradients = look
+    run.check_gradients = record
     loop.look_is_due = lambda step: step in due
-    if not told:
-        manners.compiler_options = dict
+    if not rounded:
+        hf_compat.compiler_options = dict
     try:
         yield
     finally:
-        run.check_gradients, loop.look_is_due, manners.compiler_options = kept
+        run.check_gradients, loop.look_is_due, hf_compat.compiler_options = kept
 
 
 def worst(looked: Looked) -> dict[str, Any]:
-    """The gradient that is farthest away, of those that count."""
+    """The gradient with the largest relative error, among those that are not negligible."""
     least = COUNTS * max(looked.sizes.values())
     shares = {name: looked.away[name] / size for name, size in looked.sizes.items() if size > least}
     name = max(shares, key=lambda one: shares[one])
@@ -135,9 +137,9 @@ def worst(looked: Looked) -> dict[str, Any]:
 
 
 def report(folder: Path) -> str:
-    """Behind each step, how far the worst gradient was, compiled and as it was written."""
-    found = [path for case in CASES if (path := folder / f"{case}.json").exists()]
-    records = [json.loads(path.read_text()) for path in found]
+    """The largest relative error of a gradient after each step, compiled and uncompiled."""
+    paths = [path for case in CASES if (path := folder / f"{case}.json").exists()]
+    records = [json.loads(path.read_text()) for path in paths]
     names = [f"{record['case']}{part}" for record in records for part in ("", ", uncompiled")]
     lines = ["| step | " + " | ".join(names) + " |", "|---" * (1 + len(names)) + "|"]
     for looks in zip(*(record["looks"] for record in records), strict=True):

@@ -1,15 +1,15 @@
-"""Tokens a second of `model.generate`, however much was written, against re-running the last window.
+"""Speed of `model.generate` at growing lengths, compared with re-running the last window.
 
     python benchmarks/generation.py --shape gpt2 --output results/generation
 
-generate: one text of --lengths tokens behind a prompt of two windows; the clock is read at each length.
-re-run:   what is done today when a text is longer than the window: transformers' own model, the last
-          full window through it for every token. Each token costs the same, so --again of them do.
-stock:    transformers' own generate with its own cache, as many tokens as a window holds: no text is
-          longer, so this is what a token costs inside a window.
-All run in one process, on the same weights, greedily. Before anything is measured, the logits that
-generate saw are compared with those of reading the whole text.
-One JSON record a run; `--report` prints the table of a folder of them.
+generate: one text, after a prompt of two windows; measures the time at each of --lengths tokens.
+re-run:   the usual way to write a text longer than the window: transformers' own model reads the last
+          full window again for every token. Every token costs the same, so --again tokens suffice.
+stock:    transformers' own generate with its own cache, up to a full window: the cost of a token
+          inside one window.
+All run in one process with greedy decoding, on the same weights. Before it measures, the benchmark
+compares the logits of generate with those of reading the whole text in one call.
+Each run writes one JSON record; `--report` prints the table for a folder of records.
 """
 
 import argparse
@@ -30,8 +30,8 @@ SHAPES = {
     "small": {"n_layer": 4, "n_embd": 128, "n_head": 4, "n_positions": 512, "vocab_size": 256},
     "gpt2": {},
 }
-# The stretch in front of a length whose speed is that of a long text alone.
-STRETCH = 100
+# The number of last tokens before each length that give the speed at that length.
+LAST_TOKENS = 100
 
 
 def main() -> None:
@@ -41,9 +41,9 @@ def main() -> None:
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
     parser.add_argument("--shape", default="small", choices=[*SHAPES, "bundled"])
     parser.add_argument("--lengths", type=int, nargs="+", default=[100, 1000, 10_000])
-    parser.add_argument("--window", type=int, default=300, help="of random shapes")
-    parser.add_argument("--overlap", type=int, default=0, help="of random shapes")
-    parser.add_argument("--again", type=int, default=100, help="tokens written by re-running")
+    parser.add_argument("--window", type=int, default=300, help="for random weights")
+    parser.add_argument("--overlap", type=int, default=0, help="for random weights")
+    parser.add_argument("--again", type=int, default=100, help="tokens to write by re-running")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument(
         "--report", action="store_true", help="print the table of --output and stop"
@@ -86,7 +86,9 @@ def run(options: argparse.Namespace) -> None:
 def build(options: argparse.Namespace) -> holdover.RecurrentModel:
     if options.shape == "bundled":
         if bundled_model(RECURRENT) is None:
-            raise SystemExit(f"This package holds no model {RECURRENT}: choose another --shape.")
+            raise SystemExit(
+                f"--shape bundled: this package lacks the model {RECURRENT}. Choose another."
+            )
         return open_model(RECURRENT)
     torch.manual_seed(0)
     base = GPT2LMHeadModel(GPT2Config(**SHAPES[options.shape], bos_token_id=0, eos_token_id=0))
@@ -95,7 +97,7 @@ def build(options: argparse.Namespace) -> holdover.RecurrentModel:
 
 
 def check(model: holdover.RecurrentModel, prompt: torch.Tensor) -> float:
-    """Write a few tokens (a first run, too), and compare with reading everything in one call."""
+    """Write a few tokens (also as a warm-up) and compare with reading everything in one call."""
     out = model.generate(
         prompt,
         max_new_tokens=8,
@@ -109,21 +111,21 @@ def check(model: holdover.RecurrentModel, prompt: torch.Tensor) -> float:
     difference = float((torch.stack(out.logits, 1) - whole).abs().max())
     if not difference < 1e-2:
         raise SystemExit(
-            f"generate is wrong: logits differ by {difference} from those of re-reading."
+            f"generate is wrong: its logits differ by {difference} from reading everything in one call."
         )
     return difference
 
 
 class Clock(StoppingCriteria):
-    """When each number of tokens was written; stops nothing."""
+    """Records the time at which each of `counts` tokens was written. Never stops generation."""
 
-    def __init__(self, prompt: int, wanted: set[int]) -> None:
-        self.prompt, self.wanted = prompt, wanted
+    def __init__(self, prompt: int, counts: set[int]) -> None:
+        self.prompt, self.counts = prompt, counts
         self.times: dict[int, float] = {}
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
         count = input_ids.shape[1] - self.prompt
-        if count in self.wanted:
+        if count in self.counts:
             wait(input_ids)
             self.times[count] = time.perf_counter()
         return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
@@ -132,8 +134,8 @@ class Clock(StoppingCriteria):
 def generate(
     model: holdover.RecurrentModel, prompt: torch.Tensor, lengths: list[int]
 ) -> list[dict[str, float]]:
-    """Seconds from the call on, reading the prompt included, and the speed of the last stretch."""
-    before = {length: max(1, length - STRETCH) for length in lengths}
+    """Seconds since the call, including the prompt, and the speed over the last tokens."""
+    before = {length: max(1, length - LAST_TOKENS) for length in lengths}
     clock = Clock(prompt.shape[1], {*lengths, *before.values()})
     wait(prompt)
     start = time.perf_counter()
@@ -144,11 +146,11 @@ def generate(
         do_sample=False,
         stopping_criteria=StoppingCriteriaList([clock]),
     )
-    found = []
+    results = []
     for length in lengths:
         seconds = clock.times[length] - start
         last = clock.times[length] - clock.times[before[length]]
-        found.append(
+        results.append(
             {
                 "tokens": length,
                 "seconds": seconds,
@@ -158,10 +160,10 @@ def generate(
         )
         print(
             f"generate {length:7,} tokens: {length / seconds:9,.1f} tokens/s, "
-            f"{found[-1]['tokens_per_second_at_the_end']:9,.1f} at the end",
+            f"{results[-1]['tokens_per_second_at_the_end']:9,.1f} at the end",
             flush=True,
         )
-    return found
+    return results
 
 
 @torch.no_grad()
@@ -170,7 +172,7 @@ def re_run(model: holdover.RecurrentModel, ids: torch.Tensor, count: int) -> dic
     with model.disable_recurrence():
         for number in range(count + 1):
             if number == 1:
-                # The first one warms up.
+                # The first token is a warm-up.
                 wait(ids)
                 start = time.perf_counter()
             logits = model(ids[:, -window:], use_cache=False, logits_to_keep=1).logits
@@ -182,7 +184,7 @@ def re_run(model: holdover.RecurrentModel, ids: torch.Tensor, count: int) -> dic
 
 
 def stock_generate(model: holdover.RecurrentModel, prompt: torch.Tensor) -> dict[str, float]:
-    """From one token to a full window; the first tokens warm up."""
+    """From one token to a full window; the first tokens are a warm-up."""
     first, last = 8, model.settings.window - 1
     clock = Clock(1, {first, last})
     with model.disable_recurrence():
@@ -204,19 +206,19 @@ def wait(ids: torch.Tensor) -> None:
 
 
 def report(folder: Path) -> str:
-    """The table of a folder of records."""
+    """The table for a folder of records."""
     lines = [
         "| model | device | window | written | generate tokens/s | re-run tokens/s | ratio |",
         "|---|---|---|---|---|---|---|",
     ]
     for path in sorted(folder.glob("*.json")):
         record = json.loads(path.read_text())
-        against = record["re_run"]["tokens_per_second"]
-        for found in record["generate"]:
-            speed = found["tokens_per_second"]
+        re_run_speed = record["re_run"]["tokens_per_second"]
+        for result in record["generate"]:
+            speed = result["tokens_per_second"]
             cells = [record["shape"], record["provenance"]["device"], str(record["window"])]
-            cells += [f"{found['tokens']:,}", f"{speed:,.0f}", f"{against:,.0f}"]
-            lines.append(f"| {' | '.join(cells)} | {speed / against:.1f} |")
+            cells += [f"{result['tokens']:,}", f"{speed:,.0f}", f"{re_run_speed:,.0f}"]
+            lines.append(f"| {' | '.join(cells)} | {speed / re_run_speed:.1f} |")
     return "\n".join(lines)
 
 

@@ -1,13 +1,13 @@
-"""Milliseconds of a training step of Informer and RSA-Informer: precision, compiling, replaying.
+"""Time of a training step of Informer and RSA-Informer: precision, compiling, replaying.
 
     python benchmarks/informer.py --output results/informer
 
 A step is forward and backward of 32 windows with the published sizes and dropout, in cells of the
-forecasting experiment. Numbers are random: no kernel depends on them. Each way is measured only after
-its gradients were compared with those of the step as it was written, by the comparison that `holdover
-forecast train` makes:
- float32, tf32, bf16   the step as it was written
- ...-replayed          its kernels recorded once and replayed (a CUDA graph), as the command does
+forecasting experiment. Values are random, because no kernel's time depends on them. Before it
+measures a case, the benchmark compares its gradients with those of the normal step, as `holdover
+forecast train` does:
+ float32, tf32, bf16   the normal step
+ ...-replayed          from a CUDA graph, as in the command
  ...-compiled          with `--compile`
 """
 
@@ -43,7 +43,7 @@ CASES = (
 MODELS = ("informer", "rsa-informer")
 SEVEN, TWELVE = ({"enc_in": n, "dec_in": n, "c_out": n} for n in (7, 12))
 DEEP = {"e_layers": 3, "d_layers": 2}
-# By name of a cell of the experiment, in which they are the same.
+# Sizes by the name of a cell of the experiment; cells here use the same sizes.
 SIZES: dict[str, dict[str, Any]] = {
     "ETTh1-24": {"seq_len": 48, "label_len": 48, "pred_len": 24, "factor": 3, **SEVEN},
     "WTH-168": {"seq_len": 336, "label_len": 168, "pred_len": 168, **TWELVE, **DEEP},
@@ -65,10 +65,10 @@ def main() -> None:
             for model in options.models:
                 for case in options.cases:
                     if device.type != "cuda" and ("replayed" in case or "tf32" in case):
-                        print(f"{case}: a GPU alone can do that; left out.")
+                        print(f"{case}: skipped, because it needs a GPU.")
                         continue
-                    found = run(cell, model, case, options, device)
-                    write_record(options.output / f"{cell}-{model}-{case}.json", found)
+                    result = run(cell, model, case, options, device)
+                    write_record(options.output / f"{cell}-{model}-{case}.json", result)
                     gc.collect()
     print(report(options.output))
 
@@ -92,7 +92,7 @@ def run(
     with untouched(model):
         exact = gradients_of(model, lambda: loss(model.forecast))
     if precision == "bf16":
-        # Around the model's forward, as accelerate puts it in a training.
+        # Around the model's forward, where accelerate puts autocast in training.
         model.forward = torch.autocast(device.type, torch.bfloat16)(model.forward)
     if "compiled" in ways:
         with untouched(model):
@@ -101,26 +101,26 @@ def run(
             compiled = gradients_of(model, lambda: loss(model.forecast))
         for wrong in wrong_gradients(compiled, exact, distances(written, exact)):
             raise SystemExit(f"The compiled step is wrong: {wrong}.")
-    # Compares gradients itself.
+    # `record` compares gradients itself.
     forecast = record(model, batch) if "replayed" in ways else model.forecast
 
     def step(_: int) -> None:
         loss(forecast).backward()
         model.zero_grad()
 
-    found = timed(step, WARM_UP, options.repeats, device)
-    found["seconds_a_step"] = statistics.median(found["seconds"])
+    timing = timed(step, WARM_UP, options.repeats, device)
+    timing["seconds_a_step"] = statistics.median(timing["seconds"])
     if "replayed" in ways:
-        # The memory of a recorded step is not counted as allocated.
-        found["peak_bytes"] = None
-    print(f"{cell:10} {name:12} {case:24} {1e3 * found['seconds_a_step']:8.2f} ms", flush=True)
+        # torch does not count the memory of a CUDA graph as allocated.
+        timing["peak_bytes"] = None
+    print(f"{cell:10} {name:12} {case:24} {1e3 * timing['seconds_a_step']:8.2f} ms", flush=True)
     return {
         "benchmark": "informer",
         "cell": cell,
         "model": name,
         "case": case,
         "sizes": {**SIZES[cell], "rows": options.rows},
-        **found,
+        **timing,
         "provenance": provenance(device),
     }
 
@@ -142,10 +142,10 @@ def random_numbers(config: InformerConfig, rows: int) -> ForecastBatch:
 
 
 def report(folder: Path) -> str:
-    """Milliseconds of a step, and how many times as fast as in TF32, as it was written."""
-    found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    """Milliseconds per step, and the speed relative to the normal step in TF32."""
+    records = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     by_cell: dict[tuple[str, str], dict[str, float]] = {}
-    for one in found:
+    for one in records:
         by_cell.setdefault((one["cell"], one["model"]), {})[one["case"]] = one["seconds_a_step"]
     cases = [case for case in CASES if any(case in row for row in by_cell.values())]
     lines = ["| cell | model | " + " | ".join(cases) + " |", "|---|---|" + "---|" * len(cases)]

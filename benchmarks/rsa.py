@@ -1,16 +1,16 @@
-"""Time and memory of one layer's attention with a recurrence (RSA) against plain attention, by length.
+"""Time and memory of an attention layer with a recurrence (RSA), compared with plain attention.
 
     python benchmarks/rsa.py --output results/rsa
 
-Forward and backward of 8 heads of 64, half of the heads with a recurrence, in bfloat16:
+Forward and backward of 8 heads of 64, half of them with a recurrence, in bfloat16:
  plain    fused causal softmax attention
- linear   RSA as the scan of its recurrence and fused attention: nothing of size T x T in that branch
+ linear   RSA as a scan of its recurrence and fused attention; the scan makes nothing of size T x T
  split    RSA as the product with its matrices and fused attention
- dense    RSA as one mixed matrix, as the formula is written
-Every computation is measured only after its output and gradients were compared with those of the dense
-one in float32. Each is measured as it is (eager) and compiled, and the faster of the two counts (best).
-Memory is the whole peak on a GPU, which is what a user sees: inputs, output, gradients of the output and
-of the inputs, and what is needed between. Where one does not fit into memory its line is missing.
+ dense    RSA as one mixed matrix, like the formula
+Before it measures, the benchmark compares output and gradients of each computation with those of
+the dense one in float32. It measures each eager and compiled; the faster one counts. Memory is the
+whole peak on a GPU, as a user sees it: inputs, output, their gradients and everything between. A
+computation that does not fit into memory has no line.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from holdover.runs.provenance import choose_device, provenance, write_record
 HEADS, WIDTH = 8, 64
 COUNTS, DILATIONS = (0, 0, 0, 0, 2, 2), (3, 6, 9, 12)
 COMPUTATIONS = ("plain", "linear", "split", "dense")
-# Length at which outputs and gradients are compared, and by how much they may differ, as a share.
+# Length for the comparison of outputs and gradients, and their largest allowed relative difference.
 CHECKED_LENGTH = 1000
 AGREES = {torch.float32: 1e-4, torch.bfloat16: 0.03}
 
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192])
     parser.add_argument("--rows", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--float32", action="store_true", help="instead of bfloat16")
+    parser.add_argument("--float32", action="store_true", help="use float32 instead of bfloat16")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument(
         "--report", action="store_true", help="print the table of --output and stop"
@@ -94,14 +94,14 @@ def inputs(rows: int, length: int, device: torch.device, dtype: torch.dtype) -> 
 
 
 def check(name: str, device: torch.device, dtype: torch.dtype) -> float:
-    """The largest difference to the dense computation in float32, as a share of its size."""
-    found = [
+    """The largest relative difference from the dense computation in float32."""
+    results = [
         outcome(attention(way, device), inputs(2, CHECKED_LENGTH, device, precision))
         for way, precision in (("dense", torch.float32), (name, dtype))
     ]
     worst = max(
         float((ours.float() - theirs).norm() / theirs.norm())
-        for theirs, ours in zip(*found, strict=True)
+        for theirs, ours in zip(*results, strict=True)
     )
     if not worst < AGREES[dtype]:
         raise SystemExit(f"{name} is wrong: it differs by {worst:.1%} from the dense computation.")
@@ -117,7 +117,7 @@ def outcome(attend: Callable[..., Tensor], values: list[Tensor]) -> list[Tensor]
 def measured(
     name: str, length: int, options: argparse.Namespace, device: torch.device, dtype: torch.dtype
 ) -> dict[str, Any] | None:
-    """Milliseconds and peak memory; None where it does not fit."""
+    """Milliseconds and peak memory; None if it does not fit into memory."""
     case: dict[str, Any] = {"computation": name, "length": length}
     try:
         for way in ("eager", "compiled"):
@@ -130,7 +130,7 @@ def measured(
         return None
     finally:
         gc.collect()
-    faster = min((case["eager"], case["compiled"]), key=lambda found: found["milliseconds"])
+    faster = min((case["eager"], case["compiled"]), key=lambda timing: timing["milliseconds"])
     return {**case, **faster}
 
 
@@ -147,7 +147,7 @@ def timed(attend: Callable[..., Tensor], values: list[Tensor], repeats: int) -> 
         step()
     if cuda:
         torch.cuda.synchronize()
-        # The products of another computation leave their workspace behind.
+        # Matrix products of the previous computation leave a workspace allocated.
         torch._C._cuda_clearCublasWorkspaces()
         torch.cuda.reset_peak_memory_stats()
     times = []
@@ -157,10 +157,10 @@ def timed(attend: Callable[..., Tensor], values: list[Tensor], repeats: int) -> 
         if cuda:
             torch.cuda.synchronize()
         times.append(time.perf_counter() - started)
-    found = {"milliseconds": 1000 * statistics.median(times)}
+    timing = {"milliseconds": 1000 * statistics.median(times)}
     if cuda:
-        found["peak_bytes"] = torch.cuda.max_memory_allocated()
-    return found
+        timing["peak_bytes"] = torch.cuda.max_memory_allocated()
+    return timing
 
 
 def report(folder: Path) -> str:
@@ -185,7 +185,7 @@ def report(folder: Path) -> str:
 
 
 def times(case: dict[str, Any] | None, base: dict[str, Any] | None, measure: str) -> str:
-    """How many times the one is the other; empty where either was not measured."""
+    """The ratio of case to base; empty if one of them was not measured."""
     if case is None or base is None or measure not in case or measure not in base:
         return ""
     return f"{case[measure] / base[measure]:.2f}"

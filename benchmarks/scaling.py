@@ -1,13 +1,15 @@
-"""What talk between processes costs: two CPU processes (gloo), as copies and in shards, against none.
+"""The cost of communication between two CPU processes (gloo), with copies and with shards.
 
     python benchmarks/scaling.py --output results/scaling
 
-Steps of a small recurrent GPT-2 (forward, backward, Adam) in two processes of one thread each, in turns:
- side by side  both compute their rows, and nothing is sent
- copies        DDP; gradients are summed
- shards        FSDP2; weights are gathered, gradients dealt out
-and, on buffers of the model's size, the collectives that these use. Beside them the step of one process
-with all rows. `holdover plan --check results/scaling` predicts the steps from the collectives.
+Steps of a small recurrent GPT-2 (forward, backward, Adam) in two processes with one thread each, in
+turns:
+ side by side  both compute their rows and send nothing
+ copies        DDP: gradients are summed
+ shards        FSDP2: weights are gathered, gradients are split
+The benchmark also measures the collectives that these use, on buffers of the model's size, and the
+step of one process with all rows. `holdover plan --check results/scaling` predicts the steps from
+the collectives.
 """
 
 import argparse
@@ -30,7 +32,7 @@ from holdover.training.parallel import hold
 from holdover.windows import Window
 
 PROCESSES = 2
-# Steps that are not counted.
+# Warm-up steps.
 FIRST = 3
 CPU = torch.device("cpu")
 
@@ -39,7 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--rows", type=int, default=2, help="of both processes together")
+    parser.add_argument("--rows", type=int, default=2, help="total over both processes")
     parser.add_argument("--windows", type=int, default=2)
     parser.add_argument("--window", type=int, default=32)
     parser.add_argument("--layers", type=int, default=6)
@@ -52,9 +54,9 @@ def main() -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": options.port}
     alone = Trainer(options, options.rows, shard=None)
     one = [alone.step() for _ in range(FIRST + options.repeats)][FIRST:]
-    told = multiprocessing.get_context("spawn").SimpleQueue()
-    multiprocessing.spawn(in_one_process, (options, told), nprocs=PROCESSES)
-    found = told.get()
+    queue = multiprocessing.get_context("spawn").SimpleQueue()
+    multiprocessing.spawn(in_one_process, (options, queue), nprocs=PROCESSES)
+    timings = queue.get()
     record = {
         "benchmark": "scaling",
         "model": f"GPT-2 shape, {options.layers} layers x {options.width}, random weights",
@@ -66,14 +68,14 @@ def main() -> None:
         "backend": "gloo, one machine, one thread a process",
         "parameters": alone.model.parameter_counts()["all"],
         "one_process": measured(one),
-        **found,
+        **timings,
         "provenance": provenance(),
     }
     write_record(options.output / "gloo-2.json", record)
 
 
 class Trainer:
-    """A model as one process holds it, and its steps on rows of its own."""
+    """The model in one process, and its steps on that process's rows."""
 
     def __init__(self, options: argparse.Namespace, rows: int, shard: bool | None) -> None:
         torch.manual_seed(0)
@@ -111,7 +113,7 @@ class Trainer:
         return model(windows=self.windows).loss
 
 
-def in_one_process(number: int, options: argparse.Namespace, told: Any) -> None:
+def in_one_process(number: int, options: argparse.Namespace, queue: Any) -> None:
     os.environ |= {"RANK": str(number), "WORLD_SIZE": str(PROCESSES)}
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
@@ -132,7 +134,7 @@ def in_one_process(number: int, options: argparse.Namespace, told: Any) -> None:
         "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, whole),
     }
     seconds: dict[str, list[float]] = {name: [] for name in work}
-    # In turns, so that what else the machine does falls on all alike.
+    # In turns, so that other work on the machine affects all of them equally.
     for _ in range(FIRST + options.repeats):
         for name, do in work.items():
             dist.barrier()
@@ -141,13 +143,13 @@ def in_one_process(number: int, options: argparse.Namespace, told: Any) -> None:
             dist.barrier()
             seconds[name].append(time.perf_counter() - started)
     if number == 0:
-        found = {name: measured(values[FIRST:]) for name, values in seconds.items()}
-        told.put(found | {"collective_bytes": whole.numel() * whole.element_size()})
+        timings = {name: measured(values[FIRST:]) for name, values in seconds.items()}
+        queue.put(timings | {"collective_bytes": whole.numel() * whole.element_size()})
     close_talk()
 
 
 def measured(seconds: list[float]) -> dict[str, Any]:
-    # The fastest is the least disturbed: the machine does other things too.
+    # Other work on the machine disturbs the fastest step least.
     return {"fastest": min(seconds), "median": statistics.median(seconds), "seconds": seconds}
 
 

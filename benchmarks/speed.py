@@ -1,4 +1,4 @@
-"""Tokens a second of recurrent training and evaluation, against the stock model on the same windows.
+"""Speed of recurrent training and evaluation, compared with the stock model on the same windows.
 
     python benchmarks/speed.py --output results/speed
 
@@ -6,8 +6,9 @@ Every case runs GPT-2 small's shape (random weights) over the same documents, wi
  stock       transformers' own model and loss, one batch of windows after another
  none        holdover's plain twin: the same loop without a state
  pooled ...  the recurrent model, with and without recomputing windows
-A case is measured only after its loss was compared with an eager float32 run of the same model.
-One JSON record a case, written as soon as it ends; `--report` prints the table of a folder of them.
+ tokens ...  the same with memory tokens
+Before it measures a case, the benchmark compares its loss with an eager float32 run of the same model.
+Each case writes one JSON record; `--report` prints the table for a folder of records.
 """
 
 import argparse
@@ -49,7 +50,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--eager", action="store_true", help="do not compile")
     parser.add_argument("--evaluate-only", action="store_true")
-    parser.add_argument("--profile", action="store_true", help="print the costliest GPU kernels")
+    parser.add_argument(
+        "--profile", action="store_true", help="print the most expensive GPU kernels"
+    )
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument(
         "--report", action="store_true", help="print the table of --output and stop"
@@ -123,7 +126,7 @@ def gpt2(options: argparse.Namespace) -> GPT2Config:
 
 
 class Stock:
-    """Plain fine-tuning: each window of the batch is one forward and backward of the stock model."""
+    """Plain fine-tuning: one forward and backward of the stock model per window of the batch."""
 
     def __init__(self, base: GPT2LMHeadModel, options: argparse.Namespace) -> None:
         self.base = base
@@ -177,9 +180,7 @@ class Recurrent:
             self.model.compile_step()
         fast = self.model(ids, labels=ids).loss.item()
         if abs(fast - exact) > 0.05:
-            raise SystemExit(
-                f"The fast step is wrong: loss {fast} where eager float32 gives {exact}."
-            )
+            raise SystemExit(f"The step is wrong: its loss is {fast}, eager float32 gives {exact}.")
         return fast - exact
 
 
@@ -213,7 +214,7 @@ def measure(run: Any, ids: torch.Tensor, repeats: int) -> dict[str, Any]:
 
 
 def kernel_times(run: Any, ids: torch.Tensor) -> list[Any]:
-    """GPU kernels of one run, costliest first."""
+    """GPU kernels of one run, the most expensive first."""
     if not ids.is_cuda:
         return []
     from torch.profiler import ProfilerActivity
@@ -225,7 +226,7 @@ def kernel_times(run: Any, ids: torch.Tensor) -> list[Any]:
 
 
 def profile(run: Any, ids: torch.Tensor) -> str:
-    """Where the time of one run goes, kernel by kernel."""
+    """The time of one run by kernel."""
     return "\n".join(
         f"{event.self_device_time_total / 1e3:9.2f} ms {event.count:6} x  {event.key[:110]}"
         for event in kernel_times(run, ids)[:28]
@@ -238,7 +239,7 @@ def _wait(cuda: bool) -> None:
 
 
 def report(folder: Path) -> str:
-    """The table of a folder of records, with every speed as a ratio to the stock model's."""
+    """The table for a folder of records; each ratio compares with the stock model's speed."""
     records = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     stock = {r["documents"]: r for r in records if r["case"] == "stock"}
     lines = [
@@ -249,15 +250,15 @@ def report(folder: Path) -> str:
     for record in sorted(records, key=lambda r: (-r["documents"], order[r["case"]])):
         cells = [str(record["documents"]), record["case"]]
         for mode in ("train", "evaluate"):
-            found = record.get(mode)
-            against = stock.get(record["documents"], {}).get(mode)
-            speed = found["tokens_per_second"] if found else None
+            timing = record.get(mode)
+            base = stock.get(record["documents"], {}).get(mode)
+            speed = timing["tokens_per_second"] if timing else None
             cells.append(f"{speed:,.0f}" if speed else "")
-            cells.append(f"{speed / against['tokens_per_second']:.2f}" if speed and against else "")
+            cells.append(f"{speed / base['tokens_per_second']:.2f}" if speed and base else "")
             if mode == "train":
-                busy = found.get("device_busy") if found else None
+                busy = timing.get("device_busy") if timing else None
                 cells.append(f"{100 * busy:.0f} %" if busy else "")
-                cells.append(f"{found['peak_bytes'] / 2**30:.1f}" if found else "")
+                cells.append(f"{timing['peak_bytes'] / 2**30:.1f}" if timing else "")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

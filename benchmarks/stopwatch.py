@@ -1,4 +1,4 @@
-"""What benchmarks of a training step share: their options, and the clock around each step."""
+"""Shared by the benchmarks of a training step: their options, and the timing of steps."""
 
 import argparse
 import time
@@ -26,8 +26,11 @@ def parser_of(about: str, cases: Sequence[str], repeats: int) -> argparse.Argume
 def timed(
     step: Callable[[int], None], warm_up: int, repeats: int, device: torch.device
 ) -> dict[str, Any]:
-    """Seconds of each of the last steps, which are told their number, and the most memory in them; the
-    first ones compile, look for kernels, and have nothing carried."""
+    """Seconds of each measured step, and the peak memory over them.
+
+    `step` receives its number. Warm-up steps come first: they compile, select kernels, and start
+    without a state.
+    """
     cuda = device.type == "cuda"
     seconds = []
     for number in range(warm_up + repeats):

@@ -1,10 +1,10 @@
-"""How much of the bare step's speed `holdover train` keeps: tokens, windows, logging and all.
+"""Speed of `holdover train`, with data loading and logging, compared with the bare training step.
 
     python benchmarks/training.py --data TEXTS --output results/training
 
 Bare: forward, backward, clipping and the optimiser on one batch that stays on the device. Train: the
-same model and settings through `holdover.train.train` on real documents, their ends inside windows
-included. Both run in one process, one after the other.
+same model and settings in `holdover.language.train` on real documents, which may end inside
+windows. Both run in one process, one after the other.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from holdover.training.log import LOG, read_log
 from holdover.training.optimizer import build_optimizer
 from holdover.training.setup import make_accelerator
 
-# Steps that are not counted: compiling, filling caches.
+# Steps at the beginning that do not count: they compile and fill caches.
 FIRST = 10
 
 
@@ -40,7 +40,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--data", required=True, help="text, folder or corpus, read as bytes")
+    parser.add_argument(
+        "--data", required=True, help="text file, folder or corpus to read as bytes"
+    )
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--windows", type=int, default=20)
@@ -104,7 +106,7 @@ def settings(given: argparse.Namespace, scratch: Path) -> TrainOptions:
         rows=given.rows,
         max_steps=given.steps,
         epochs=1000,
-        # Validations and checkpoints are no part of the comparison, but the first ones are made.
+        # Leave out validations and checkpoints, except for the first ones.
         validate_every=10**12,
         validation_tokens=given.window,
         save_every=10**9,
@@ -123,7 +125,7 @@ def through_training(options: TrainOptions) -> dict[str, Any]:
     tokens = [b["tokens"] - a["tokens"] for a, b in pairwise(lines)]
     release()
     return {
-        # Totals: a step with a document's end is slower, and that is part of the truth.
+        # Totals, not medians: steps in which documents end are slower, and they should count.
         "tokens_per_second": sum(tokens) / sum(seconds),
         "steps": len(seconds),
         "seconds": seconds,
@@ -142,8 +144,8 @@ def bare_steps(options: TrainOptions) -> dict[str, Any]:
     model, optimizer = accelerator.prepare(model, build_optimizer(model, options))
     tokens = read_text(options, encoder, "train", window=options.recurrence.window)
     rows = training_rows(tokens, options.rows, 0, 0)
-    # One long stretch a row: full windows, no document ends.
-    longest = [[max(row, key=lambda stretch: stretch.length)] for row in rows]
+    # Only the longest segment of each row: full windows, no document ends.
+    longest = [[max(row, key=lambda segment: segment.length)] for row in rows]
     walk = Walk(tokens, longest, options.recurrence.window, full_width=options.compile)
     batch = walk.batch(1, options.windows).to(accelerator.device)
     state, seconds = None, []
@@ -179,7 +181,7 @@ def release() -> None:
 
 
 def report(folder: Path) -> str:
-    """The table of a folder of records."""
+    """The table for a folder of records."""
     lines = [
         "| recurrence | recompute | rows | bare tokens/s | holdover train tokens/s | ratio |",
         "|---|---|---|---|---|---|",

@@ -1,15 +1,16 @@
-"""Tokens a second of training Transformer-XL: fused attention against the original's two matrices.
+"""Speed of training Transformer-XL: fused attention compared with the original's two matrices.
 
     python benchmarks/transformer_xl.py --output results/transformer_xl
 
-Every case trains the 12 layers of the original (random weights, 204 symbols) on windows of 512 behind a
-memory of 512, carried from window to window and detached, as `holdover train --windows 1` does:
- two-matrix   scores by content and by position as two matrices, padded, reshaped, added, masked and
-              put through a softmax one after the other, as in the original code
- fused        holdover.models: one fused call that reads the scores by position where their product is
+Every case trains the 12 layers of the original (random weights, 204 symbols) on windows of 512
+tokens after a memory of 512, which passes from window to window without gradients, as in `holdover
+train --windows 1`:
+ two-matrix   scores by content and by position as two matrices, which are padded, reshaped, added,
+              masked and put through a softmax one after the other, as in the original code
+ fused        holdover.models: one fused call that reads scores by position directly from their product
               (our kernel on a GPU; elsewhere torch's, with a bias)
-and each once more compiled; the fused one also compiled and replayed (`holdover train --compile
---replay`: a CUDA graph). A case is measured only after its loss and gradients were compared with
+Each case also runs compiled, and the fused one also compiled and replayed (`holdover train --compile
+--replay`: a CUDA graph). Before it measures a case, the benchmark compares loss and gradients with
 those of the two matrices in float32, uncompiled.
 """
 
@@ -34,17 +35,17 @@ from holdover.models.transformer_xl_layer import Places, RelativeAttention
 from holdover.runs.provenance import choose_device, device_name, provenance, write_record
 
 CASES = ("two-matrix", "two-matrix-compiled", "fused", "fused-compiled", "fused-replayed")
-# By how much a gradient may differ from the float32 one, as a share of its size.
+# The largest allowed relative difference between a gradient and the float32 one.
 AGREES = {torch.float32: 1e-4, torch.bfloat16: 0.05}
-# The first has no memory; the next two compile.
+# The first step has no memory; the next two compile.
 WARM_UP = 3
 
-# Gives a window's loss and the state behind it.
+# Returns the loss of a window and the state after it.
 Read = Callable[[Any, holdover.Window, Any, torch.dtype], tuple[Tensor, Any]]
 
 
 class TwoMatrixAttention(RelativeAttention):
-    """The formula of the original, with its `_rel_shift`."""
+    """The original formula, with its `_rel_shift`."""
 
     def forward(
         self,
@@ -57,7 +58,7 @@ class TwoMatrixAttention(RelativeAttention):
         keys = both.shape[1]
         query = self._heads(self.query(hidden_states))
         key, value = (self._heads(part) for part in self.key_value(both).chunk(2, -1))
-        # The columns of the original: distances keys - 1 ... 0.
+        # The original's columns: distances keys - 1 ... 0.
         place = self._heads(self.position(places.columns[1 : keys + 1]))
         by_content = torch.einsum("bind,bjnd->bnij", query + places.content_bias, key)
         by_position = torch.einsum("bind,jnd->bnij", query + places.position_bias, place)
@@ -94,10 +95,10 @@ def main() -> None:
         model = build(case, options, device)
         differs = compare(first_step(model, options, precision), exact, AGREES[precision])
         read = replayed(model, options, precision) if case.endswith("replayed") else as_written
-        found = measure(model, options, precision, read)
+        timing = measure(model, options, precision, read)
         if case.endswith("replayed"):
-            # The memory of a recorded step is not counted as allocated.
-            found["peak_bytes"] = None
+            # torch does not count the memory of a CUDA graph as allocated.
+            timing["peak_bytes"] = None
         record = {
             "benchmark": "transformer_xl",
             "case": case,
@@ -108,13 +109,13 @@ def main() -> None:
             "dtype": str(precision).removeprefix("torch."),
             "dropout": 0.1,
             "gradients_minus_two_matrix_fp32": differs,
-            **found,
+            **timing,
             "device": device_name(),
             "provenance": provenance(),
         }
         write_record(options.output / f"{case}.json", record)
         print(
-            f"{case:20} {found['tokens_per_second']:12,.0f} tokens/s {gibibytes(found)} GiB  "
+            f"{case:20} {timing['tokens_per_second']:12,.0f} tokens/s {gibibytes(timing)} GiB  "
             f"gradients differ by {differs:.1e}",
             flush=True,
         )
@@ -147,7 +148,7 @@ def windows(options: argparse.Namespace, count: int, device: torch.device) -> li
 def as_written(
     model: Any, window: holdover.Window, state: Any, precision: torch.dtype
 ) -> tuple[Tensor, Any]:
-    """The loss of one window, and what it hands on."""
+    """The loss of one window, and the state after it."""
     device = window.input_ids.device.type
     with torch.autocast(device, precision, enabled=precision != torch.float32):
         out = model(windows=[window], state=state)
@@ -155,7 +156,7 @@ def as_written(
 
 
 def replayed(model: Any, options: argparse.Namespace, precision: torch.dtype) -> Read:
-    """The same by a record of its kernels, whose gradients are compared with the step's as written."""
+    """The same from a CUDA graph, after comparing its gradients with those of the normal step."""
     first, second, *_ = windows(options, 2, model.device)
     model.forward = torch.autocast(model.device.type, precision)(model.forward)
     with torch.no_grad():
@@ -171,16 +172,16 @@ def replayed(model: Any, options: argparse.Namespace, precision: torch.dtype) ->
 def step(
     model: Any, window: holdover.Window, state: Any, precision: torch.dtype, read: Read = as_written
 ) -> tuple[Tensor, Any]:
-    """Forward and backward of one window; its loss, and what it hands on."""
-    loss, behind = read(model, window, state, precision)
+    """Forward and backward of one window; returns its loss and the state after it."""
+    loss, next_state = read(model, window, state, precision)
     loss.backward()
-    return loss.detach(), behind
+    return loss.detach(), next_state
 
 
 def first_step(
     model: Any, options: argparse.Namespace, precision: torch.dtype
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss and gradients of a window behind a full memory, without dropout."""
+    """Loss and gradients of a window after a full memory, without dropout."""
     model.eval()
     first, second, *_ = windows(options, 2, model.device)
     with torch.no_grad():
@@ -191,14 +192,14 @@ def first_step(
     return loss, gradients
 
 
-def compare(found: Any, exact: Any, limit: float) -> float:
-    """The largest difference of a gradient, as a share of its size; stops at one that is too large."""
+def compare(result: Any, exact: Any, limit: float) -> float:
+    """The largest relative difference of a gradient; ends the benchmark if it exceeds the limit."""
     worst = max(
         float((gradient - exact[1][name]).norm() / exact[1][name].norm().clamp(min=1e-12))
-        for name, gradient in found[1].items()
+        for name, gradient in result[1].items()
     )
-    if worst > limit or abs(float(found[0] - exact[0])) > limit:
-        raise SystemExit(f"The step is wrong: a gradient differs by {worst:.3f} of its size.")
+    if worst > limit or abs(float(result[0] - exact[0])) > limit:
+        raise SystemExit(f"The step is wrong: a gradient differs by {worst:.1%} of its norm.")
     return worst
 
 
@@ -214,9 +215,9 @@ def measure(
         _, state = step(model, given[number], state, precision, read)
         model.zero_grad()
 
-    found = timed(one, WARM_UP, options.repeats, model.device)
+    timing = timed(one, WARM_UP, options.repeats, model.device)
     tokens = options.rows * options.window
-    return {"tokens_per_second": tokens / statistics.median(found["seconds"]), **found}
+    return {"tokens_per_second": tokens / statistics.median(timing["seconds"]), **timing}
 
 
 def gibibytes(record: dict[str, Any]) -> str:

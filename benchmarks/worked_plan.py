@@ -1,8 +1,8 @@
-"""The table of docs/scaling.md: plans for one training on few and many GPUs, side by side.
+"""Prints the table of plans in docs/scaling.md: one training on few and on many GPUs, side by side.
 
     python benchmarks/worked_plan.py
 
-The commands are those of the page, each with a name behind #; nothing is measured.
+The commands come from that page, where each has a name after #. Nothing is measured.
 """
 
 import argparse
@@ -19,9 +19,9 @@ PAGE = Path(__file__).parent.parent / "docs" / "scaling.md"
 
 
 def commands(page: str) -> dict[str, list[str]]:
-    """Name and words of every `holdover plan` line of the page that has a name."""
-    found = re.findall(r"^holdover plan (.*?) +# (.*)$", page, re.M)
-    return {name: shlex.split(words) for words, name in found}
+    """Name and arguments of every `holdover plan` line on the page that has a name."""
+    lines = re.findall(r"^holdover plan (.*?) +# (.*)$", page, re.M)
+    return {name: shlex.split(words) for words, name in lines}
 
 
 def options_of(words: list[str]) -> PlanOptions:
@@ -32,7 +32,7 @@ def options_of(words: list[str]) -> PlanOptions:
 
 
 def report(page: str) -> str:
-    """One column a command."""
+    """One column per command."""
     columns = {name: _values(words) for name, words in commands(page).items()}
     lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
     for key in dict.fromkeys(key for column in columns.values() for key in column):
@@ -42,13 +42,13 @@ def report(page: str) -> str:
 
 
 def _values(words: list[str]) -> dict[str, str]:
-    found = plan(options_of(words))
+    planned = plan(options_of(words))
     values: dict[str, str] = {}
     heading = ""
-    for part, what, much in table_rows(found):
-        heading = part or heading
-        values[f"{heading}: {what}"] = much
-    values["fits"] = "yes" if found.misfit is None else "no"
+    for section, name, value in table_rows(planned):
+        heading = section or heading
+        values[f"{heading}: {name}"] = value
+    values["fits"] = "yes" if planned.misfit is None else "no"
     return values
 
 

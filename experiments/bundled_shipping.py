@@ -180,7 +180,7 @@ def card(name: str, arm: str, record: dict[str, Any]) -> str:
     pretraining, training = record["training"]["pretrained"], record["training"][arm]
     recurrence = training["options"]["recurrence"]
     carries = {
-        "none": "It carries nothing: every window of 300 tokens is read alone.",
+        "none": "It has no state and reads every window of 300 tokens on its own.",
         "tokens": f"It carries {recurrence['slots']} memory tokens from window to window.",
         "pooled": f"It carries {recurrence['slots']} pooled vectors from window to window.",
     }[recurrence["carry"]]
@@ -194,32 +194,32 @@ pipeline_tag: text-generation
 ---
 # {name}
 
-A small English language model of old books, made to show what a carried state does.
+A small English language model, trained on old books to demonstrate what a carried state does.
 {carries}
-Its twin, trained from the same checkpoint on the same tokens in the same order, lies beside it.
+The package also has its twin, trained from the same checkpoint on the same tokens in the same order.
 
-- **Architecture**: GPT-2, 6 layers x 256, 8 heads, 512 learned positions, byte-level BPE of 4,096 tokens
-  of its own; {own["parameters"] / 1e6:.1f} million weights in half precision. `<|endoftext|>` is in the
-  vocabulary and was never seen.
+- **Architecture**: GPT-2, 6 layers x 256, 8 heads, 512 learned positions, its own byte-level BPE of
+  4,096 tokens; {own["parameters"] / 1e6:.1f} million weights in half precision. `<|endoftext|>` is
+  in the vocabulary but does not occur in the training data.
 - **Data**: 400 English books published before 1919, with ids of PG-19's train split, in Project
-  Gutenberg's editions (60.1 million tokens). Nothing was filtered: the prejudices of the time are in it.
+  Gutenberg's editions (60.1 million tokens). No filtering: they contain the prejudices of their time.
   The Time Machine is not among them (`results/bundled_model/seen_before.json`).
 - **Recipe**: `experiments/bundled_model.py`. Pretraining: {pretraining["steps"]:,} steps of 65,536
   tokens in windows of 512. Then {training["steps"]:,} steps of 192,000 tokens, 20 windows of 300 with
-  back-propagation through all of them. Adam, cosine schedule, bfloat16.
-- **Cost**: {total:,.0f} million tokens, {minutes:.0f} minutes on one {training["device"]}, which other
-  runs shared in the second part.
+  gradients through all of them. Adam, cosine schedule, bfloat16.
+- **Cost**: {total:,.0f} million tokens, {minutes:.0f} minutes on one {training["device"]}, which it
+  shared with other runs during the second part.
 - **Evaluation**: on {record["books"]} PG-19 test books ({record["tokens"]:,} tokens) it has perplexity
-  {own["perplexity"]:.2f} a token. All states that were tried:
+  {own["perplexity"]:.2f} per token. All variants that were compared:
 
 {table(record)}
 
-  Perplexity, differences and FLOPs are a token. Brackets are 95% intervals over books, of paired
-  differences; they do not say what another seed would
-  change. What taking the state away or exchanging it costs, in nats a token, is from 400 windows.
-  Perplexities are a token of this vocabulary and cannot be compared with those of other models.
-- **Limits**: too small to write sense for long or to know facts; English prose before 1919 only; one
-  seed.
+  Perplexity, differences (nats) and FLOPs are per token. Brackets are 95% intervals over books, of
+  paired differences; they do not cover the variation between seeds. The columns without the state and
+  with another book's state give the increase in loss, from 400 windows. Perplexities depend on the
+  vocabulary, so do not compare them with those of models that have another one.
+- **Limits**: too small to stay coherent for long or to know facts; only English prose from before 1919;
+  one seed.
 
 ```python
 from holdover import RecurrentModel

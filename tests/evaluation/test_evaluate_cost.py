@@ -17,7 +17,7 @@ from holdover.evaluation.cost import (
     printed_flops,
     uncounted_memory,
 )
-from holdover.ops.relative_ops import relative_attention
+from holdover.ops.relative_softmax import relative_attention
 
 GPT2 = {"layers": 12, "width": 768, "window": 300}
 OVERLAPS = (0, 5, 10, 30, 50, 75, 100, 150, 200)

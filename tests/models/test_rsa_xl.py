@@ -160,7 +160,7 @@ def test_saved_and_opened_again(tmp_path):
 
 
 def test_too_many_heads_are_refused():
-    with pytest.raises(ValueError, match="asks for 6 heads"):
+    with pytest.raises(ValueError, match="needs 6 heads"):
         build("holdover_xl", attention="rsa", rem_counts=(6, 0, 0, 0, 0, 0), rem_dilations=())
     assert set(ATTENTIONS) == {"relative", "rsa"}
 

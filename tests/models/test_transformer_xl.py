@@ -444,7 +444,7 @@ def test_refusals():
         ({"d_model": 7}, "d_model=7 must be even"),
         ({"n_layer": 0}, "n_layer=0 must be a whole number of at least 1"),
         ({"clamp_len": 0}, "clamp_len=0 must be at least 1"),
-        ({"attention": "rotary"}, "attention='rotary' is not one that Transformer-XL has"),
+        ({"attention": "rotary"}, "attention='rotary' is unknown for Transformer-XL"),
     ):
         with pytest.raises(ValueError, match=words):
             TransformerXLForCausalLM(TransformerXLConfig(**{"d_model": 8, "n_layer": 1, **changes}))

@@ -8,10 +8,14 @@ import os
 import pytest
 import torch
 
-from holdover.ops import relative_ops, relative_softmax
+from holdover.ops import relative_softmax
 from holdover.ops.relative import ALIGNED, hidden_keys
-from holdover.ops.relative_ops import relative_attention
-from holdover.ops.relative_softmax import PositionScores, RelativeSoftmax, kernel_fits
+from holdover.ops.relative_softmax import (
+    PositionScores,
+    RelativeSoftmax,
+    kernel_fits,
+    relative_attention,
+)
 from interpreted import run_interpreted
 from tiny import attach, build, tokens
 
@@ -35,7 +39,7 @@ def _kernels_serve_a_cpu(monkeypatch):
         queries, keys = sides[kernel]
         return {"QUERIES": queries, "KEYS": keys, "num_warps": 4, "num_stages": 2}
 
-    monkeypatch.setattr(relative_ops, "tile", tile)
+    monkeypatch.setattr(relative_softmax, "tile", tile)
 
 
 def case(length, keys, *, unseen=False, width=16, dtype=torch.float32, batch=2, heads=3):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from holdover.ops import chunked
+from holdover.ops import scan as scan_module
 from holdover.ops.rem import Kernels, RecurrenceEncoding, lag_weights, make_kernels, rem
 from holdover.ops.scan import convolve, empty_state, scan, scan_on, step
 from reference.rem import Head, linear_rnn, matrix
@@ -143,13 +143,13 @@ def test_every_way_is_the_product_with_the_matrix(way, options, dilations):
             close(one, other, 1e-8)
 
 
-def test_stretches_of_chunks_change_nothing(monkeypatch):
+def test_groups_of_chunks_change_nothing(monkeypatch):
     kernel = make((1, 2, 1, 2), grad=True)
     values = draw(2, 4, 150, 3)
     expected = torch.autograd.grad((rem(kernel, 150) @ values).square().sum(), kernel[:2])
     whole = rem(kernel, 150) @ values
-    monkeypatch.setattr(chunked, "CHUNK", 4)
-    monkeypatch.setattr(chunked, "STRETCH", 3)
+    monkeypatch.setattr(scan_module, "CHUNK", 4)
+    monkeypatch.setattr(scan_module, "CHUNKS_AT_ONCE", 3)
     found = scan(kernel, values)
     close(found, whole)
     for one, other in zip(
@@ -234,7 +234,7 @@ def test_a_states_gradient_is_the_wholes():
 
 @pytest.mark.parametrize("options", [{"masked": False}, {"keep_diagonal": True}], ids=str)
 def test_what_cannot_stream_is_refused(options):
-    with pytest.raises(ValueError, match="masked kernels with a zero diagonal"):
+    with pytest.raises(ValueError, match="streaming needs a masked kernel with a zero diagonal"):
         scan_on(make(**options), draw(1, 4, 5, 2))
 
 
@@ -440,8 +440,11 @@ def test_half_precision_parameters_make_single_precision_kernels():
         ({"counts": (1, 2)}, "six numbers of heads"),
         ({"counts": (0,) * 6}, "not all 0"),
         ({"counts": (0, 0, 0, 1, 0, 0)}, "each of the 1 dilated heads"),
-        ({"counts": (0, 0, 0, 1, 0, 0), "dilations": (0,)}, "from 1 on"),
-        ({"counts": (1, 0, 0, 0, 0, 0), "truncate": 0}, "longest lag kept"),
+        (
+            {"counts": (0, 0, 0, 1, 0, 0), "dilations": (0,)},
+            "at least 1 for each of the 1 dilated heads",
+        ),
+        ({"counts": (1, 0, 0, 0, 0, 0), "truncate": 0}, "longest lag to keep"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options, message):

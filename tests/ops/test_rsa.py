@@ -167,7 +167,7 @@ def test_any_attention_takes_the_place_of_softmax():
     )
     close(split, linear)
     close(split[:, encoding.heads :], mean_of_all(*tensors)[:, encoding.heads :])
-    with pytest.raises(ValueError, match="no method weights"):
+    with pytest.raises(ValueError, match="needs an attention with a method weights"):
         run(encoding, tensors, "dense", attention=mean_of_all)
 
 

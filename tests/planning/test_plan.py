@@ -14,16 +14,12 @@ from holdover.cli import entry as cli
 from holdover.config import RecurrenceConfig
 from holdover.evaluation.cost import counted_flops
 from holdover.models.registry import MODELS
-from holdover.planning.communication import ring_speed, talk
-from holdover.planning.flops import batch_flops
+from holdover.planning.costs import batch_flops, communication, memory, ring_speed, step_seconds
 from holdover.planning.hardware import HARDWARE, HOURS_BETWEEN_FAILURES
-from holdover.planning.memory import memory
-from holdover.planning.model_profile import kept_bytes, profile_model
-from holdover.planning.options import LAUNCH_SECONDS, UTILISATION, PlanOptions
+from holdover.planning.model_profile import activation_bytes, profile_model
+from holdover.planning.options import LAUNCH_SECONDS, UTILISATION, PlannedRun, PlanOptions
 from holdover.planning.predict import plan
 from holdover.planning.prediction_checks import calibration, check, markdown
-from holdover.planning.run import PlannedRun
-from holdover.planning.seconds import step_seconds
 from holdover.planning.show import table_rows
 from holdover.recurrent.step import OutputRequest
 from holdover.runs.settings import parse_words
@@ -86,7 +82,7 @@ def test_flops_are_those_that_torch_counts(name, settings, recompute):
 def test_every_causal_backbone_is_planned_or_refused(name):
     options = PlanOptions.of(model=name, shape={**CONFIGS[name], "vocab_size": 97}, window=16)
     if name in MODELS:
-        with pytest.raises(ValueError, match="no causal language model of transformers"):
+        with pytest.raises(ValueError, match="holdover_xl is no such model"):
             plan(options)
     else:
         assert plan(options).memory["activations"] > 0
@@ -98,8 +94,8 @@ def test_tokens_that_are_read_again_are_paid_for():
     ids = torch.randint(3, 97, (2, 24 + 16 * 4))
     counted = counted_flops(lambda: model(ids, labels=ids).loss.backward())
     run = PlannedRun(rows=2, windows=5, window=24, overlap=8)
-    found = batch_flops(profile_model("gpt2", SHAPES["gpt2"], recurrence), run)
-    assert sum(found.values()) == pytest.approx(counted, rel=0.03)
+    flops = batch_flops(profile_model("gpt2", SHAPES["gpt2"], recurrence), run)
+    assert sum(flops.values()) == pytest.approx(counted, rel=0.03)
     assert run.tokens_a_batch == 2 * 5 * 16
 
 
@@ -113,7 +109,7 @@ def test_parameters_and_kept_activations_are_those_of_the_real_model(name):
     window = Window(input_ids=ids, targets=ids)
     with ActivationMeter(model.parameters()) as meter:
         model.step(window, None, OutputRequest("bare"))
-    predicted = 48 * kept_bytes(name, SHAPES[name], "float32").eager
+    predicted = 48 * activation_bytes(name, SHAPES[name], "float32").eager
     # Fake tensors repeat the keys and values of grouped heads, which real attention need not.
     assert predicted == pytest.approx(meter.bytes, rel=0.06)
 
@@ -150,18 +146,18 @@ def test_shards_hold_whole_weights_and_gradients_but_a_part_of_adam():
     assert shards["activations"] == copies["activations"]
 
 
-def test_talk_by_hand():
+def test_communication_by_hand():
     model = profile_model("gpt2", SHAPES["gpt2"], RecurrenceConfig(window=24))
     size, h100 = 4 * model.parameters, HARDWARE["h100"]
     common = {"rows": 1, "windows": 2, "window": 24, "accumulate": 3}
-    copies = talk(model, PlannedRun(**common, processes=8), h100, 1.0)
+    copies = communication(model, PlannedRun(**common, processes=8), h100, 1.0)
     assert copies.sent == pytest.approx(2 * 7 / 8 * size)
-    shards = talk(model, PlannedRun(**common, processes=8, shard=True), h100, 1.0)
+    shards = communication(model, PlannedRun(**common, processes=8, shard=True), h100, 1.0)
     # The weights once, the gradients of three batches.
     assert shards.sent == pytest.approx(4 * 7 / 8 * size)
     assert ring_speed(PlannedRun(**common, processes=8), h100) == h100.inside
     assert ring_speed(PlannedRun(**common, processes=16), h100) == 8 * h100.between
-    assert talk(model, PlannedRun(**common), h100, 1.0).seconds == 0
+    assert communication(model, PlannedRun(**common), h100, 1.0).seconds == 0
     # What one window's backward does not hide is waited for; gathered weights always are.
     assert copies.exposed(copies.seconds / 2) == pytest.approx(copies.seconds / 2)
     assert copies.exposed(2 * copies.seconds) == 0
@@ -171,14 +167,14 @@ def test_talk_by_hand():
 def test_small_windows_wait_for_launches():
     model = profile_model("gpt2", {}, RecurrenceConfig())
     run = PlannedRun(rows=1, windows=1, window=300, precision="autocast", optimizer=False)
-    nothing = talk(model, run, HARDWARE["h200"], 1.0)
-    found = step_seconds(model, run, HARDWARE["h200"], 0.34, nothing)
-    assert found.step == pytest.approx(12 * LAUNCH_SECONDS)
+    nothing = communication(model, run, HARDWARE["h200"], 1.0)
+    seconds = step_seconds(model, run, HARDWARE["h200"], 0.34, nothing)
+    assert seconds.step == pytest.approx(12 * LAUNCH_SECONDS)
 
 
 def test_every_part_of_memory_is_counted_once():
     model = profile_model("gpt2", SHAPES["gpt2"], RecurrenceConfig(window=24))
-    kept = kept_bytes("gpt2", SHAPES["gpt2"], "float32")
+    kept = activation_bytes("gpt2", SHAPES["gpt2"], "float32")
     small = memory(model, kept, PlannedRun(rows=1, windows=1, window=24))
     large = memory(model, kept, PlannedRun(rows=1, windows=3, window=24))
     assert large["activations"] == 3 * small["activations"]
@@ -195,9 +191,9 @@ def test_the_pages_check_is_what_the_command_prints(capsys):
     folders = ",".join(map(str, [*RECORDS, ROOT / "results" / "scaling"]))
     assert cli.main(["plan", "--check", folders]) == 0
     printed = capsys.readouterr().out
-    checked, talks = check([*RECORDS, ROOT / "results" / "scaling"])
-    first, second = markdown(checked, talks).split("\n\n")
-    assert shown("check") == first and shown("talk") == second
+    checked, communications = check([*RECORDS, ROOT / "results" / "scaling"])
+    first, second = markdown(checked, communications).split("\n\n")
+    assert shown("check") == first and shown("communication") == second
     assert first in printed and second in printed
 
 
@@ -252,42 +248,45 @@ def test_the_command_shows_and_writes(tmp_path, capsys):
     words = "plan --model gpt2 --gpus 16 --rows 32 --tokens 1e9 --recurrence none --overlap 10"
     assert cli.main([*words.split(), "--json", str(tmp_path / "plan.json")]) == 0
     out = capsys.readouterr().out
-    assert "16 x h100 in 2 nodes, as copies" in out and "GPU hours" in out
+    assert "16 x h100 in 2 nodes, replicated" in out and "GPU hours" in out
     record = json.loads((tmp_path / "plan.json").read_text())
-    found = plan(
+    planned = plan(
         PlanOptions.of(model="gpt2", gpus=16, rows=32, overlap=10, recurrence={"carry": "none"})
     )
-    assert record["plan"]["gpu_hours"] == found.gpu_hours
+    assert record["plan"]["gpu_hours"] == planned.gpu_hours
     assert record["plan"]["options"]["tokens"] == 10**9 and "provenance" in record
-    assert [what for _, what, _ in table_rows(found)][:2] == ["parameters", "GPUs"]
+    assert [what for _, what, _ in table_rows(planned)][:2] == ["parameters", "GPUs"]
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
-        ("", "Say which model"),
-        ("--model llama --gpus 8 --rows 4", "give at least --rows 8"),
-        ("--model llama --gpus 12 --rows 12", "no whole number of nodes of 8"),
+        ("", "--model is missing"),
+        ("--model llama --gpus 8 --rows 4", "Give at least --rows 8"),
+        ("--model llama --gpus 12 --rows 12", "does not fill whole nodes of --gpus-per-node 8"),
         ("--model gpt2 --hardware v100", "choose from a100, h100, h200, b200"),
-        ("--model gpt2 --rsa", "not for rsa"),
-        ("--model gpt2 --recompute auto", "ask for none and for window"),
-        ("--model gpt2 --utilisation 2", "above 0 and at most 1"),
+        ("--model gpt2 --rsa", "not for --rsa"),
+        ("--model gpt2 --recompute auto", "plan with --recompute none and with --recompute window"),
+        (
+            "--model gpt2 --utilisation 2",
+            "--utilisation 2.0: expected a share above 0 and at most 1",
+        ),
         ("--model gpt2 --shape layers=2", "'layers' is not a setting of gpt2"),
-        ("--model gpt2 --shard", "--shard is for several GPUs"),
-        ("--model bert", "bert is no causal language model"),
+        ("--model gpt2 --shard", "--shard needs several GPUs"),
+        ("--model bert", "bert is no such model"),
         ("--check tests", "no records in tests"),
     ],
 )
-def test_refusals_are_one_sentence(words, told, capsys):
+def test_refusals_are_one_sentence(words, message, capsys):
     assert cli.main(["plan", *words.split()]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_what_does_not_fit_says_what_would(capsys):
     words = f"plan --model llama --shape {SHORT} --gpus 8 --hardware h100 --rows 64 --windows 20"
     assert cli.main([*words.split(), "--window", "2048"]) == 2
-    told = capsys.readouterr().err
-    assert "GiB too much; it fits with --recompute window (" in told
+    message = capsys.readouterr().err
+    assert "GiB too much; it fits with --recompute window (" in message
     assert plan(PlanOptions.of(**LLAMA, gpus=8, rows=64, recompute="window")).misfit is None
     # Copies of gradients, buckets and Adam alone are too much.
     deep = "plan --model llama --shape num_hidden_layers=24 --gpus 8 --rows 8 --window 256"

@@ -20,7 +20,7 @@ import psutil
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from ..ops.relative_ops import relative_attention
+from ..ops.relative_softmax import relative_attention
 
 SAMPLING_SECONDS = 0.1
 ATTENTION_KERNELS = tuple(

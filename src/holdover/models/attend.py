@@ -1,11 +1,10 @@
-"""What a layer makes of scores and values, as an object of its own: another attention is another of
-these in the same model.
+"""The attention of a layer as an exchangeable module: softmax, or softmax mixed with a recurrence (RSA).
 
 forward(query [B, H, T, d], key, value [B, H, K, d], scores, unseen [B, K] or None) gives [B, H, T, d].
-The scores by distance are not computed yet: `RelativeSoftmax` reads them as is fastest, and their
-`bias()` [B, H, T, K] is added to the scaled scores, -inf wherever a query does not read a key. `unseen`
-says which keys hold nothing at all, for what goes around the scores. The last query stands at the last
-key: query i is K - T + i - j behind key j.
+The scores by distance are not computed yet: `RelativeSoftmax` computes them in the fastest way. Their
+`bias()` [B, H, T, K] adds to the scaled scores, and is -inf where a query does not read a key. `unseen`
+marks keys without content, for modules that do not go through the scores. The last query is at the
+position of the last key, so the distance from query i to key j is K - T + i - j.
 """
 
 from collections.abc import Callable
@@ -37,7 +36,7 @@ class SoftmaxAttend(nn.Module):
 
 
 class RSAAttend(nn.Module):
-    """The same, mixed with a recurrence over the values in the first heads (RSA-XL)."""
+    """Softmax attention mixed with a recurrence over the values in the first heads (RSA-XL)."""
 
     def __init__(self, config: TransformerXLConfig) -> None:
         super().__init__()
@@ -49,8 +48,8 @@ class RSAAttend(nn.Module):
         )
         if encoding.heads > config.n_head:
             raise ValueError(
-                f"rem_counts={tuple(config.rem_counts)} asks for {encoding.heads} heads with a "
-                f"recurrence, and n_head={config.n_head}: give fewer of them, or more heads."
+                f"rem_counts={tuple(config.rem_counts)} needs {encoding.heads} heads with a recurrence, "
+                f"but n_head={config.n_head}: give smaller counts or more heads."
             )
         self.rsa = RSA(encoding)
         self.dropout = config.dropatt
@@ -77,7 +76,7 @@ ATTENTIONS: dict[str, Callable[[TransformerXLConfig], nn.Module]] = {
 def build_attend(config: TransformerXLConfig) -> nn.Module:
     if config.attention not in ATTENTIONS:
         raise ValueError(
-            f"attention={config.attention!r} is not one that Transformer-XL has; use one of "
+            f"attention={config.attention!r} is unknown for Transformer-XL; use one of "
             f"{', '.join(map(repr, ATTENTIONS))}."
         )
     return ATTENTIONS[config.attention](config)

@@ -3,11 +3,12 @@
     vertical     tokens:  self-attention over [memory ; block]  and  cross-attention to the state
     horizontal   state:   self-attention over the state         and  cross-attention to [memory ; block]
 
-* Both directions read the old state: no token of a block sees what the block does to the state.
-* State and tokens have one set of keys and values each, which both directions read; queries are apart.
+* Both directions read the old state: no token of a block sees how the block changes the state.
+* State and tokens have one set of keys and values each, which both directions read; each direction has
+  its own queries.
 * The tokens' self-attention, norms and feed-forward map are those of every layer (post-norm, relative
-  positions). Whatever touches the state is as in the original: queries and keys of length one with a
-  learned scale for each head, no biases, norms without a mean, no dropout.
+  positions). The parts that read or write the state follow the original: queries and keys of unit length
+  with a learned scale per head, no biases, norms without a mean, no dropout.
 """
 
 from typing import Any
@@ -22,25 +23,25 @@ from .attend import SoftmaxAttend
 from .transformer_xl_config import TransformerXLConfig
 from .transformer_xl_layer import Places, RelativeAttention, TransformerXLLayer
 
-# Under the root of a sum of squares, and in the norms of the state.
+# Added under the square root of `unit`, and in the norms of the state.
 EPSILON = 1e-6
 FIRST_STATE = 0.1
 
-# Keys of length one and values, [B, H, S, d] each: of a state they are computed once for a block.
+# Keys of unit length and values, [B, H, S, d] each. Those of a state are computed once per block.
 KeysValues = tuple[Tensor, Tensor]
 
 
 def unit(vectors: Tensor) -> Tensor:
-    """[..., d] at length one."""
+    """[..., d] scaled to unit length."""
     return vectors * torch.rsqrt(vectors.square().sum(-1, keepdim=True) + EPSILON)
 
 
 def read_by_direction(
     query: Tensor, key: Tensor, value: Tensor, scale: Tensor, seen: Tensor | None = None
 ) -> Tensor:
-    """[B, T, H * d] softmax(s_h q . k) v, q and k of length one: the angle decides, the scale how much.
+    """[B, T, H * d] softmax(s_h q . k) v with q and k of unit length: cosine similarity times a scale.
 
-    query [B, H, T, d] of any length, key and value [B, H, K, d]; scale [H]; seen [B, K] bool.
+    query [B, H, T, d] of any norm, key and value [B, H, K, d]; scale [H]; seen [B, K] bool.
     """
     query = unit(query) * scale[:, None, None].to(query.dtype)
     mask = None if seen is None else seen[:, None, None]
@@ -49,10 +50,10 @@ def read_by_direction(
 
 
 class StateReadingAttention(RelativeAttention):
-    """The vertical direction: 2 H heads, of which the second half reads the state."""
+    """The vertical direction: 2 H heads; the second half reads the state."""
 
     def __init__(self, config: TransformerXLConfig, index: int) -> None:
-        # Never a recurrence inside the attention too: RSA-BRT has none in its recurrent layer.
+        # Always softmax: RSA-BRT has no recurrence in the attention of its recurrent layer.
         super().__init__(config, index, attend=SoftmaxAttend(config), reads=2)
         self.state_query = nn.Linear(config.d_model, config.n_head * config.d_head, bias=False)
         self.state_scale = nn.Parameter(torch.empty(config.n_head))
@@ -70,14 +71,14 @@ class StateReadingAttention(RelativeAttention):
         state: KeysValues | None = None,
     ) -> Tensor:
         assert state is not None
-        of_tokens = self.read(hidden_states, places, memory, past_key_values)
+        from_tokens = self.read(hidden_states, places, memory, past_key_values)
         query = self._heads(self.state_query(hidden_states)).transpose(1, 2)
-        of_state = read_by_direction(query, *state, self.state_scale)
-        return self.output(torch.cat([of_tokens, of_state], -1))
+        from_state = read_by_direction(query, *state, self.state_scale)
+        return self.output(torch.cat([from_tokens, from_state], -1))
 
 
 class GatedMap(nn.Module):
-    """z = W h, gated onto the state; h is the input, or a hidden layer of it."""
+    """z = W h, gated into the state; h is the input, or a hidden layer on top of it."""
 
     def __init__(
         self, config: TransformerXLConfig, inputs: int, *, hidden: bool, bounded: bool = False
@@ -96,7 +97,7 @@ class GatedMap(nn.Module):
 
 
 class StateUpdate(nn.Module):
-    """The horizontal direction: what a block makes of the state."""
+    """The horizontal direction: computes the next state from a block and the old state."""
 
     def __init__(self, config: TransformerXLConfig) -> None:
         super().__init__()
@@ -104,7 +105,7 @@ class StateUpdate(nn.Module):
         self.heads = config.n_head
         inner = config.n_head * config.d_head
         self.start = nn.Parameter(torch.empty(vectors, width))
-        # Without an identity, vectors that are equal once would read the same and stay equal.
+        # Without an identity, two vectors that are equal once would read the same and stay equal.
         self.identity = nn.Parameter(torch.empty(vectors, width))
         self.norm = nn.RMSNorm(width, EPSILON)
         self.state_query = nn.Linear(width, inner, bias=False)
@@ -121,7 +122,7 @@ class StateUpdate(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """All but the matrices, which begin as those of every layer do."""
+        """Resets everything except the matrices, which the model initialises like all others."""
         nn.init.normal_(self.start, std=FIRST_STATE)
         nn.init.normal_(self.identity)
         nn.init.ones_(self.state_scale)
@@ -135,17 +136,17 @@ class StateUpdate(nn.Module):
         return unit(self._heads(key)), self._heads(value)
 
     def described(self, state: Tensor) -> Tensor:
-        """[B, S, k] as queries, keys and values are made of it: normed, and each vector named."""
+        """[B, S, k] the input of queries, keys and values: normed state plus identities."""
         return self.norm(state) + self.identity
 
     def forward(self, state: Tensor, tokens: KeysValues, seen: Tensor | None) -> Tensor:
-        """[B, S, k] the next state, of this one and of [memory ; block], of which `seen` [B, K]."""
+        """[B, S, k] the next state, from this one and the `seen` [B, K] tokens of [memory ; block]."""
         described = self.described(state)
         to_state = self._heads(self.state_query(described))
         to_tokens = self._heads(self.token_query(described))
-        of_state = read_by_direction(to_state, *self.keys_values(described), self.state_scale)
-        of_tokens = read_by_direction(to_tokens, *tokens, self.token_scale, seen)
-        state = self.attended(torch.cat([of_state, of_tokens], -1), state)
+        from_state = read_by_direction(to_state, *self.keys_values(described), self.state_scale)
+        from_tokens = read_by_direction(to_tokens, *tokens, self.token_scale, seen)
+        state = self.attended(torch.cat([from_state, from_tokens], -1), state)
         if self.mapped is not None and self.mapped_norm is not None:
             state = self.mapped(self.mapped_norm(state), state)
         return state
@@ -156,7 +157,7 @@ class StateUpdate(nn.Module):
 
 
 class BlockRecurrentLayer(TransformerXLLayer):
-    """A layer that reads a state besides, and says what its block makes of it."""
+    """A layer that also reads a state, and computes the next one."""
 
     attention: StateReadingAttention
 
@@ -172,31 +173,31 @@ class BlockRecurrentLayer(TransformerXLLayer):
         past_key_values: Any = None,
         state: KeysValues | None = None,
     ) -> Tensor:
-        """state: of `state_keys`; None reads the learned start."""
+        """state: the result of `state_keys`; with None the layer reads its learned start."""
         if state is None:
             state = self.state_keys(None, None, hidden_states.shape[0])
         read = self.attention(hidden_states, places, memory, past_key_values, state)
         return self.after_attention(hidden_states, read)
 
     def state_keys(self, carried: Tensor | None, present: Tensor | None, batch: int) -> KeysValues:
-        """For a whole block: keys and values of what is carried [B, S, k], or of the learned start."""
+        """Keys and values for a whole block, from the carried state [B, S, k] or the learned start."""
         update = self.update
         if carried is None:
-            # The same for all rows: computed for one of them.
+            # All rows share them, so compute them once.
             key, value = update.keys_values(update.described(update.start[None]))
             return key.expand(batch, -1, -1, -1), value.expand(batch, -1, -1, -1)
         state = with_start(update.start, carried, present, batch)
         return update.keys_values(update.described(state))
 
     def next_state(self, block: Block) -> Tensor:
-        """[B, S, k] the state behind a block, once all its inputs to this layer are known."""
+        """[B, S, k] the state after a block, once all inputs of the block to this layer are known."""
         batch, length = block.inputs.shape[:2]
         state = with_start(self.update.start, block.state, block.present, batch)
         memory = None if block.memory is None else block.memory.to(block.inputs.dtype)
         key, value = self.attention.keys_values(block.inputs, memory)
         seen = None
         if block.unseen is not None:
-            # A row that reads nothing keeps its state in the end; here its softmax must not be empty.
+            # A row that reads nothing keeps its state later; here its softmax must not be empty.
             first = torch.arange(key.shape[2], device=key.device) == key.shape[2] - length
             seen = ~block.unseen | first
         return self.update(state, (unit(key), value), seen)

@@ -1,7 +1,7 @@
-"""Recurrent architectures of our own, in Hugging Face form.
+"""Recurrent architectures of our own, as Hugging Face models.
 
-They stand in BACKBONES like any other architecture, so that states, training, evaluation, generation
-and saving work for them unchanged. Importing this module registers them with AutoConfig, AutoModel and
+BACKBONES lists them like any other architecture, so that states, training, evaluation, generation and
+saving work unchanged. Importing this module registers them with AutoConfig, AutoModel and
 AutoModelForCausalLM.
 """
 
@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 from .transformer_xl import TransformerXLForCausalLM, TransformerXLModel
 from .transformer_xl_config import TransformerXLConfig
 
-# Of each architecture the class for every head, as transformers' own auto mappings list them.
+# For each architecture the class of every head, as in transformers' auto mappings.
 MODELS: dict[str, dict[Literal["bare", "causal-lm"], Any]] = {
     TransformerXLConfig.model_type: {
         "bare": TransformerXLModel,

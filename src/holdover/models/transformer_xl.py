@@ -1,9 +1,9 @@
-"""Transformer-XL (Dai et al. 2019): a decoder with relative positions that reads a memory of its layers.
+"""Transformer-XL (Dai et al. 2019): a decoder with relative positions that reads earlier layer inputs.
 
-* A segment's queries read [memory ; segment]: of every layer the older inputs, given as `memory`. The
-  model keeps none itself: they are the carried state (carry="memory"), or the keys of a cache.
-* Layers named in `recurrent_layers` have a state besides: the Block-Recurrent Transformer.
-* Only distances matter, so that the memory may be longer when a trained model is evaluated.
+* A segment's queries read [memory ; segment]. `memory` holds older inputs of every layer. The model
+  keeps no memory itself: it is the carried state (carry="memory"), or the keys of a cache.
+* Layers in `recurrent_layers` also have a state: the Block-Recurrent Transformer.
+* Only distances matter, so a trained model may be evaluated with a longer memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from .transformer_xl_layer import Places, TransformerXLLayer
 
 
 class ScaledEmbedding(nn.Embedding):
-    """Embeddings times sqrt(k); tied to the output, whose product takes them as they are."""
+    """Embeddings times sqrt(k). The tied output projection uses them without this factor."""
 
     def forward(self, input: Tensor) -> Tensor:
         return super().forward(input) * self.embedding_dim**0.5
@@ -49,14 +49,14 @@ class TransformerXLPreTrainedModel(PreTrainedModel):
         elif isinstance(module, nn.RMSNorm):
             init.ones_(module.weight)
         elif isinstance(module, RecurrenceEncoding | StateReadingAttention | StateUpdate):
-            # These come behind the modules inside them: gates are drawn here, once more.
+            # transformers initialises inner modules first, so this draws their gates again.
             module.reset_parameters()
         if isinstance(module, nn.Linear | nn.LayerNorm) and module.bias is not None:
             init.zeros_(module.bias)
 
 
 class TransformerXLModel(TransformerXLPreTrainedModel):
-    """Without a head."""
+    """The model without a head."""
 
     _input_embed_layer = "embedding"
 
@@ -92,12 +92,12 @@ class TransformerXLModel(TransformerXLPreTrainedModel):
     ) -> BaseModelOutputWithPast:
         """Read a segment [B, T].
 
-        memory: L x [B, M, k], older inputs of every layer, the last `filled` [B] of which hold
-        something. With a cache they are given once, and `filled` always: their keys stay in it.
-        memory_length: M, also where no memory is given (see same_length).
-        states: of recurrent layers (from 0) the keys and values of their state; else its learned start.
-        attention_mask [B, n]: of the last n keys, those that are tokens. Others: what transformers
-        hands to every model and has no meaning without absolute positions (position_ids).
+        memory: L x [B, M, k], older inputs of every layer; the last `filled` [B] positions are in use.
+        With a cache, pass memory only once (its keys stay in the cache) and `filled` with every call.
+        memory_length: M, also for calls without memory (see same_length).
+        states: keys and values of the state for recurrent layers (index from 0); default: learned start.
+        attention_mask [B, n]: which of the last n keys are tokens. Further arguments are those that
+        transformers passes to every model and that relative positions do not need (position_ids).
         """
         segment = self.embedding(input_ids) if inputs_embeds is None else inputs_embeds
         if past_key_values is None and (self.config.use_cache if use_cache is None else use_cache):
@@ -135,7 +135,7 @@ class TransformerXLModel(TransformerXLPreTrainedModel):
         self, segment: Tensor, keys: int, *, unseen: Tensor | None = None, span: int | None = None
     ) -> Places:
         """For a segment [B, T, k] at the end of `keys` positions, some of them `unseen` [B, keys]."""
-        # At least in single precision: a half knows no distance beyond 2,048.
+        # At least float32: half precision does not represent every distance beyond 2,048.
         precise = torch.promote_types(segment.dtype, torch.float32)
         distances = column_distances(keys, self.config.clamp_len, segment.device, precise)
         columns = sinusoids(distances, self.config.d_model).to(segment.dtype)
@@ -150,7 +150,7 @@ class TransformerXLModel(TransformerXLPreTrainedModel):
 
 
 class TransformerXLForCausalLM(TransformerXLPreTrainedModel, GenerationMixin):
-    """With the embeddings as output weights, and an output bias."""
+    """The model with a language modelling head: tied embeddings and an output bias."""
 
     _tied_weights_keys: Any = {"lm_head.weight": "transformer.embedding.weight"}  # noqa: RUF012
 
@@ -175,24 +175,24 @@ class TransformerXLForCausalLM(TransformerXLPreTrainedModel, GenerationMixin):
         logits_to_keep: int = 0,
         **arguments: Any,
     ) -> CausalLMOutputWithPast:
-        """Arguments of TransformerXLModel; labels are shifted here, as transformers does."""
-        found = self.transformer(input_ids, attention_mask, **arguments)
-        logits = self.lm_head(found.last_hidden_state[:, -logits_to_keep:])
+        """Takes the arguments of TransformerXLModel; shifts labels as transformers does."""
+        output = self.transformer(input_ids, attention_mask, **arguments)
+        logits = self.lm_head(output.last_hidden_state[:, -logits_to_keep:])
         loss = None
         if labels is not None:
             loss = self.loss_function(logits, labels, vocab_size=self.config.vocab_size)
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,
-            past_key_values=found.past_key_values,
-            hidden_states=found.hidden_states,
+            past_key_values=output.past_key_values,
+            hidden_states=output.hidden_states,
         )
 
 
 def _unseen(
     keys: int, attention_mask: Tensor | None, filled: Tensor | None, memory_length: int | None
 ) -> Tensor | None:
-    """[B, keys] bool: places of the memory that hold nothing, and padding; None where there is none."""
+    """[B, keys] bool: empty positions of the memory, and padding. None if there are none of either."""
     unseen = None
     if filled is not None:
         assert memory_length is not None

@@ -1,4 +1,4 @@
-"""TransformerXLConfig: sizes, dropout, and how far a query looks."""
+"""TransformerXLConfig: sizes, dropout, and how far attention reaches."""
 
 from typing import Any, ClassVar
 
@@ -6,16 +6,16 @@ from transformers import PreTrainedConfig
 
 from ..ops.gates import GATES
 
-# What becomes of what the state vectors have read: one projection and a gate; a feed-forward map in
-# its place; or the map behind it, with a gate of its own.
+# How a state vector processes what it has read: a projection with a gate (skip), a feed-forward map with
+# a gate (single), or both, one after the other, each with its gate (dual).
 STATE_PATHS = ("skip", "single", "dual")
 
 
 class TransformerXLConfig(PreTrainedConfig):
-    """The defaults are the 12 layers of the original for enwik8 and text8.
+    """The defaults are the original's 12-layer model for enwik8 and text8.
 
-    How many positions are remembered is not the model's but the state's to say:
-    RecurrenceConfig(carry="memory", memory_length=...). `clamp_len` and `same_length` hold no weights
+    The length of the memory is a setting of the state, not of the model:
+    RecurrenceConfig(carry="memory", memory_length=...). `clamp_len` and `same_length` involve no weights
     and may be changed in a trained model.
     """
 
@@ -36,33 +36,33 @@ class TransformerXLConfig(PreTrainedConfig):
     d_head: int = 64
     d_inner: int = 2048
     dropout: float = 0.1
-    """Of embeddings, of the sinusoids R, and behind attention and each layer of the feed-forward map."""
+    """Dropout of embeddings, of the sinusoids R, and after attention and each feed-forward layer."""
     dropatt: float = 0.0
-    """Of attention weights."""
+    """Dropout of attention weights."""
     clamp_len: int | None = None
-    """The largest distance that is told apart; none tells all apart."""
+    """The largest distance that the model distinguishes; longer ones count as this. None: no limit."""
     same_length: bool = False
-    """Every query reads as many keys as the memory holds positions, itself included, instead of the
-    whole memory and what the segment holds before it."""
+    """Every query reads as many keys (its own included) as the memory has positions, instead of the
+    whole memory and the earlier part of its segment."""
     attention: str = "relative"
-    """What is made of scores and values: a name in ATTENTIONS."""
+    """The kind of attention: a name in ATTENTIONS."""
     rem_counts: tuple[int, ...] | list[int] = (0, 0, 0, 0, 2, 2)
-    """With attention="rsa": heads with a regular, cos and sin recurrence, and with the dilated three."""
+    """With attention="rsa": numbers of heads (regular, cos, sin, and the same three dilated)."""
     rem_dilations: tuple[int, ...] | list[int] = (3, 6, 9, 12)
     """One for each dilated head, in the order cos 1, sin 1, cos 2, sin 2."""
     rem_gate: float = 0.0
-    """Where mu begins; sigmoid(mu) is the recurrence's share."""
+    """Initial mu; sigmoid(mu) is the recurrence's share."""
     rem_truncate: int | None = None
-    """The longest lag that is weighed; none weighs all."""
+    """The longest lag with a weight; None: no limit."""
     recurrent_layers: tuple[int, ...] | list[int] = ()
     """Layers with a state of their own (Block-Recurrent Transformer), counted from 1 at the bottom;
-    the original's is the third from the top. They are carried by RecurrenceConfig(carry="blocks")."""
+    the original has one, the third from the top. RecurrenceConfig(carry="blocks") carries the states."""
     state_vectors: int = 512
     """Vectors in the state of each recurrent layer (S)."""
     state_gate: str = "fixed"
-    """How a state takes up what is new: "fixed" (a learned share a feature) or "lstm"."""
+    """The gate that adds new values to a state: "fixed" (one learned share per feature) or "lstm"."""
     state_path: str = "skip"
-    """A name in STATE_PATHS."""
+    """How a state vector processes what it has read: a name in STATE_PATHS."""
     initializer_range: float = 0.02
     layer_norm_epsilon: float = 1e-5
     use_cache: bool = True
@@ -73,7 +73,7 @@ class TransformerXLConfig(PreTrainedConfig):
 
 
 def check_sizes(config: TransformerXLConfig) -> None:
-    """Refuse what no model can be made of, before torch does in its own words."""
+    """Refuse sizes that no model can have, with a clearer message than torch's."""
     for name in (
         "vocab_size",
         "n_layer",
@@ -88,11 +88,11 @@ def check_sizes(config: TransformerXLConfig) -> None:
             raise ValueError(f"{name}={value!r} must be a whole number of at least 1.")
     if config.d_model % 2:
         raise ValueError(
-            f"d_model={config.d_model} must be even: half of a position's sinusoids are cosines."
+            f"d_model={config.d_model} must be even: half of a position's features are cosines."
         )
     if config.clamp_len is not None and config.clamp_len < 1:
         raise ValueError(
-            f"clamp_len={config.clamp_len} must be at least 1, or none to tell all distances apart."
+            f"clamp_len={config.clamp_len} must be at least 1, or none to distinguish all distances."
         )
     _check_recurrent_layers(config)
 

@@ -1,4 +1,4 @@
-"""A layer of Transformer-XL: attention to what is in front of a segment as well, by distance."""
+"""A layer of Transformer-XL: attention by distance, over the segment and the memory before it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,18 +13,18 @@ from .transformer_xl_config import TransformerXLConfig
 
 @dataclass(frozen=True)
 class Places:
-    """How the queries of a window lie to their keys, and what all layers share of it."""
+    """Positions of a window's queries relative to their keys; all layers share these tensors."""
 
     columns: Tensor  # [W, k] R at the distances of `column_distances`, dropout applied
-    hidden: Tensor  # [B or 1, 1, T, K] bool: what a query does not read
+    hidden: Tensor  # [B or 1, 1, T, K] bool: keys that a query does not read
     span: int | None  # keys at this distance or more are not read
-    unseen: Tensor | None  # [B, K] bool: what nobody reads
+    unseen: Tensor | None  # [B, K] bool: keys that no query reads
     content_bias: Tensor  # [H, d] u
     position_bias: Tensor  # [H, d] v
 
 
 class RelativeAttention(nn.Module):
-    """Queries of a window, keys and values of what is in front of it as well."""
+    """Attention from a window to itself and to the memory before it."""
 
     def __init__(
         self,
@@ -33,8 +33,8 @@ class RelativeAttention(nn.Module):
         attend: nn.Module | None = None,
         reads: int = 1,
     ) -> None:
-        """attend: what is made of scores and values, else the configuration's choice. reads: how many
-        readings of H heads the output joins."""
+        """attend: the attention module, by default the configuration's choice. reads: the number of
+        attention results with H heads each that the output projection joins."""
         super().__init__()
         self.index = index
         self.heads = config.n_head
@@ -53,18 +53,18 @@ class RelativeAttention(nn.Module):
         memory: Tensor | None = None,
         past_key_values: Any = None,
     ) -> Tensor:
-        """[B, T, k]; memory [B, M, k]: older inputs of this layer, read in front of the cache's keys."""
+        """[B, T, k]. memory [B, M, k] holds older inputs of this layer, before the keys of the cache."""
         return self.output(self.read(hidden_states, places, memory, past_key_values))
 
     def read(
         self, hidden_states: Tensor, places: Places, memory: Tensor | None, past_key_values: Any
     ) -> Tensor:
-        """[B, T, H * d]: what the heads have read."""
+        """[B, T, H * d]: the output of the heads, before the output projection."""
         query = self._heads(self.query(hidden_states))
         key, value = self.keys_values(hidden_states, memory)
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, self.index)
-        # In the precision of the products also under autocast, where u and v are in float32.
+        # Cast u and v to the precision of the products: under autocast they are in float32.
         by_content = query + places.content_bias.to(query.dtype)
         by_position = (query + places.position_bias.to(query.dtype)) * self.scale
         positions = self._heads(self.position(places.columns))
@@ -73,7 +73,7 @@ class RelativeAttention(nn.Module):
         return read.transpose(1, 2).flatten(2)
 
     def keys_values(self, inputs: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
-        """[B, H, M + T, d] each, of inputs [B, T, k] and older ones [B, M, k] in front of them."""
+        """[B, H, M + T, d] each, from inputs [B, T, k] and older inputs [B, M, k] before them."""
         both = inputs if memory is None else torch.cat([memory, inputs], 1)
         key, value = self.key_value(both).chunk(2, -1)
         return self._heads(key).transpose(1, 2), self._heads(value).transpose(1, 2)
@@ -84,7 +84,7 @@ class RelativeAttention(nn.Module):
 
 
 class TransformerXLLayer(nn.Module):
-    """Attention and a feed-forward map, each added to its input and normed behind."""
+    """Attention and a feed-forward map, each added to its input and then normed (post-norm)."""
 
     def __init__(
         self, config: TransformerXLConfig, index: int, attention: RelativeAttention | None = None

@@ -1,12 +1,12 @@
-"""Relative attention of Transformer-XL: what a score owes to the distance of query and key.
+"""Relative attention of Transformer-XL: scores by the distance between query and key.
 
     A_ij = [ (q_i + u) . k_j  +  (q_i + v) . (W_R R_{i-j}) ] / sqrt(d)      over [memory ; segment]
 
-* The first term is what fused attention computes by itself; the second is one matrix product whose row
-  i holds a column for every distance. What query i reads of it begins one column further left than
-  what query i - 1 reads.
-* Our kernel reads it so (relative_softmax.py). For torch's fused attention it becomes a bias here: a
-  view of the product, nothing padded, copied or shifted.
+* Fused attention computes the first term itself. The second is one matrix product, with a row per query
+  and a column per distance. The part that query i reads begins one column further left than that of
+  query i - 1.
+* Our kernel reads the product this way (relative_softmax.py). For torch's fused attention, this module
+  turns it into a bias, as a view of the product, without padding, copying or shifting.
 """
 
 import math
@@ -20,8 +20,7 @@ ALIGNED = 8
 
 
 def sinusoids(distances: Tensor, width: int) -> Tensor:
-    """[n, width] R = [sin(distance w), cos(distance w)], w_m = 10000^(-2m / width), one half behind
-    the other."""
+    """[n, width] R = [sin(distance w), cos(distance w)], w_m = 10000^(-2m / width): sines first."""
     even = torch.arange(0, width, 2, device=distances.device, dtype=distances.dtype)
     angles = distances[:, None] * torch.exp(even * (-math.log(10000.0) / width))
     return torch.cat([angles.sin(), angles.cos()], -1)
@@ -30,10 +29,10 @@ def sinusoids(distances: Tensor, width: int) -> Tensor:
 def column_distances(
     keys: int, clamp: int | None, device: torch.device, dtype: torch.dtype
 ) -> Tensor:
-    """[W] the distance that each column of the product in `position_bias` stands for.
+    """[W] the distance for each column of the product in `position_bias`.
 
-    From `keys`, which is never read, to 0; what is behind fills a row up to one more than a multiple
-    of ALIGNED, so that the rows of the view begin at multiples of it.
+    They go from `keys`, which is never read, down to 0. Further columns pad a row to one more than a
+    multiple of ALIGNED, so that the rows of the view begin at multiples of it.
     """
     columns = -(-keys // ALIGNED) * ALIGNED + 1
     distances = keys - torch.arange(columns, device=device, dtype=dtype)
@@ -43,10 +42,10 @@ def column_distances(
 def hidden_keys(
     length: int, keys: int, span: int | None, unseen: Tensor | None, device: torch.device
 ) -> Tensor:
-    """[B or 1, 1, T, keys] bool: what the last `length` of `keys` positions do not read.
+    """[B or 1, 1, T, keys] bool: the keys that each of the last `length` positions does not read.
 
-    Later keys, keys at a distance of `span` or more, and those `unseen` [B, keys]; every query reads
-    itself, so that no softmax is empty.
+    These are later keys, keys at a distance of `span` or more, and `unseen` keys [B, keys]. Every query
+    reads itself, so that no softmax is empty.
     """
     place = torch.arange(keys, device=device)
     distance = place[keys - length :, None] - place
@@ -74,8 +73,8 @@ def position_product(query: Tensor, positions: Tensor) -> Tensor:
 
 
 def plain_bias(query: Tensor, positions: Tensor, hidden: Tensor) -> Tensor:
-    """`position_bias` of operations that torch differentiates itself, for whom its own is not to be had:
-    a compiler that errs, a comparison."""
+    """`position_bias` from operations that torch differentiates itself: for compilers that break the
+    custom gradient, and for tests."""
     product = position_product(query, positions).flatten(2)
     bias = _shifted(product, query.shape[1], hidden.shape[-1])
     return bias.transpose(0, 1).masked_fill(hidden, -torch.inf)
@@ -84,16 +83,16 @@ def plain_bias(query: Tensor, positions: Tensor, hidden: Tensor) -> Tensor:
 def _shifted(product: Tensor, length: int, keys: int) -> Tensor:
     """[..., T, K] the view of a product [..., T * W] whose row i begins at column T - i.
 
-    There stands the distance K - (T - i), which is that of query i from the first key.
+    That column is for distance K - (T - i), the distance of query i from the first key.
     """
     return product[..., length:].unflatten(-1, (length, -1))[..., :keys]
 
 
 class _PositionBias(torch.autograd.Function):
-    """One product and one view of it in either direction.
+    """One product and one view of it, forward and backward.
 
-    What the view reads beyond the end of a row is a later key's place, hidden below; the softmax
-    hands hidden places no gradient, so they need no mask on the way back.
+    Beyond the end of a row the view covers later keys, which forward masks. The softmax gives masked
+    entries a zero gradient, so backward needs no mask.
     """
 
     @staticmethod
@@ -105,8 +104,8 @@ class _PositionBias(torch.autograd.Function):
         if length % ALIGNED:
             bias = bias.contiguous()
         bias = bias.transpose(0, 1)
-        # In place, but not for a compiler: that of torch 2.11 loses the gradient of a Function which
-        # writes into a view of its own, on any device, and no loss shows it.
+        # In place, except under torch.compile: torch 2.11's compiler silently drops the gradient of a
+        # Function that writes into its own view, on any device.
         if torch.compiler.is_compiling():
             return bias.masked_fill(hidden, -torch.inf)
         return bias.masked_fill_(hidden, -torch.inf)

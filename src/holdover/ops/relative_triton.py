@@ -1,39 +1,39 @@
-"""Kernels of relative attention: softmax with the scores by distance read where a product left them.
+"""Kernels of relative attention: softmax that reads scores by distance directly from their product.
 
     s_ij = q_i . k_j / sqrt(d) + product[i, K - 1 - distance],   distance = K - T + i - j
 
-* query [B, H, T, d], key and value [B, H, K, d] in any strides with d whole; product [H, B, T, C],
-  C >= K, whose column c stands for the distance K - 1 - c: row i is read from column T - 1 - i on.
-* Nothing of size T x K is written forward; backward, the gradient of the scores is written once, into
-  the place of the product it belongs to, and is what the queries' gradient is made of.
-* Tiles that no query reads are not visited. Sums are in float32, products in the inputs' precision.
-* Tiles of the product are loaded with keys as their rows: neighbours in memory then differ in the first
-  index, as in no other tile. Triton gives tiles of one shape and one order the same layout, and that of
-  the others, eight numbers to a thread, would take scattered accesses here, where no row is aligned.
+* query [B, H, T, d], key and value [B, H, K, d] have any strides, but contiguous rows. In the product
+  [H, B, T, C], C >= K, column c is for distance K - 1 - c: row i is read from column T - 1 - i.
+* Forward writes nothing of size T x K. Backward writes the gradient of the scores once, at its place in
+  the gradient of the product, and computes the queries' gradient from there.
+* Tiles that no query reads are skipped. Sums are in float32, products in the inputs' precision.
+* Tiles of the product have keys as rows, so neighbours in memory differ in the first index, unlike in
+  all other tiles. Triton gives tiles of equal shape and order the same layout. The layout of the other
+  tiles, eight numbers per thread, would mean scattered accesses here, where no row is aligned.
 """
 
-# A type checker does not know triton's ranges for iterators.
+# The type checker does not accept triton's ranges as iterators.
 # pyright: reportGeneralTypeIssues=false
 
 import triton  # pyright: ignore[reportMissingImports]
 import triton.language as tl  # pyright: ignore[reportMissingImports]
 
-# Exponentials are of two: that is what the hardware has.
+# Exponentials use base 2, which the hardware supports.
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def _place(places, of_a_tile, heads):
-    """Where this program works: its first place, its row of the batch, its head."""
-    tiles = tl.cdiv(places, of_a_tile)
-    first = tl.program_id(0) % tiles * of_a_tile
+def _place(positions, tile_length, heads):
+    """This program's first position, batch row and head."""
+    tiles = tl.cdiv(positions, tile_length)
+    first = tl.program_id(0) % tiles * tile_length
     row = (tl.program_id(0) // tiles).to(tl.int64)
     return first, row // heads, row % heads
 
 
 @triton.jit
 def _seen(i, j, unseen, length, keys, span, UNSEEN: tl.constexpr):
-    """Which queries i read which keys j: see `hidden_keys`."""
+    """True where query i reads key j: see `hidden_keys`."""
     distance = keys - length + i - j
     seen = (distance >= 0) & (distance < span) & (i < length)
     if UNSEEN:
@@ -44,7 +44,7 @@ def _seen(i, j, unseen, length, keys, span, UNSEEN: tl.constexpr):
 
 @triton.jit
 def _first_key(first, length, keys, span, KEYS: tl.constexpr):
-    """Where the tiles begin that queries from `first` on read: at the oldest key of the first one."""
+    """The first tile of keys for queries from `first` on: that with the first query's oldest key."""
     return tl.maximum(keys - length + first - span + 1, 0) // KEYS * KEYS
 
 
@@ -94,7 +94,7 @@ def read(
     key += b * key_b + h * key_h
     value += b * value_b + h * value_h
     unseen += b * keys
-    # Of query i and key j: column T - 1 - i + j of row i.
+    # Query i and key j are at column T - 1 - i + j of row i.
     product += (h * batch + b) * length * columns + length - 1
     peak = tl.full([QUERIES], float("-inf"), tl.float32)
     total = tl.zeros([QUERIES], tl.float32)
@@ -111,14 +111,14 @@ def read(
         scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * LOG2_E)
         scores += by_distance.to(tl.float32) * LOG2_E
         higher = tl.maximum(peak, tl.max(scores, 1))
-        # A query may have read nothing in the tiles so far.
+        # A query may have read no key so far.
         base = tl.where(higher == float("-inf"), 0.0, higher)
         weights = tl.exp2(scores - base[:, None])
         fade = tl.exp2(peak - base)
         total = total * fade + tl.sum(weights, 1)
         mixed = tl.dot(weights.to(v.dtype), v, mixed * fade[:, None], input_precision=PRECISION)
         peak = higher
-    # Every query reads itself; only what fills the last tile has read nothing.
+    # Every query reads itself; only the padding of the last tile has read no key.
     total = tl.where(total == 0.0, 1.0, total)
     mixed = mixed / total[:, None]
     at = out + b * out_b + h * out_h + i[:, None] * out_t + d[None, :]
@@ -143,7 +143,7 @@ def owed_by_softmax(
     WIDTH: tl.constexpr,
     QUERIES: tl.constexpr,
 ):
-    """What each softmax takes off the gradients of its scores: gradient . out."""
+    """For each softmax the term that its backward subtracts from all score gradients: gradient . out."""
     first, b, h = _place(length, QUERIES, heads)
     i = first + tl.arange(0, QUERIES)
     d = tl.arange(0, WIDTH)
@@ -200,8 +200,8 @@ def into_keys(
     KEYS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Gradients of a tile of keys and values, and of all scores with them; keys are the rows here, so
-    that weights enter the next products as they come."""
+    """Gradients of a tile of keys and values, and of all their scores. Keys are the rows, so that the
+    weights enter the next products without a transpose."""
     first, b, h = _place(keys, KEYS, heads)
     j = first + tl.arange(0, KEYS)
     d = tl.arange(0, WIDTH)
@@ -223,7 +223,7 @@ def into_keys(
     to_product += skewed
     into_key = tl.zeros([KEYS, WIDTH], tl.float32)
     into_value = tl.zeros([KEYS, WIDTH], tl.float32)
-    # From the query that stands at the first key to the last that the last key's span reaches.
+    # From the query at the position of the first key to the last query within the last key's span.
     begin = tl.maximum(first - (keys - length), 0) // QUERIES * QUERIES
     last = tl.minimum(first + KEYS - 1 - (keys - length) + span, length)
     for start in range(begin, last, QUERIES):
@@ -243,7 +243,7 @@ def into_keys(
         into_value = tl.dot(weights.to(g.dtype), g, into_value, input_precision=PRECISION)
         into_weights = tl.dot(v, tl.trans(g), input_precision=PRECISION)
         into_scores = (weights * (into_weights - owes[None, :])).to(q.dtype)
-        # A zero where a key is unseen or too far; a later key has no place in the product.
+        # Zero where a key is unseen or too far. Later keys have no place in the product.
         earlier = (keys - length + i[None, :] - j[:, None] >= 0) & asking[None, :]
         tl.store(to_product + place, into_scores, mask=earlier)
         into_key = tl.dot(into_scores, q, into_key, input_precision=PRECISION)
@@ -276,16 +276,15 @@ def into_queries(
     KEYS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Gradients of a tile of queries, from those of their scores; and zeros into the rest of their rows
-    of the product, which no score has read."""
+    """Gradients of a tile of queries, from those of their scores. Also writes zeros to the rest of their
+    rows in the product's gradient, which no score reads."""
     first, b, h = _place(length, QUERIES, heads)
     i = first + tl.arange(0, QUERIES)
     d = tl.arange(0, WIDTH)
     asking = i[None, :] < length
     key += b * key_b + h * key_h
     to_product += (h * batch + b) * length * columns
-    # Of which row i begins i columns further on: column c is at i + c also for the zeros below, so that
-    # they are stored in the layout of the others.
+    # Row i begins i columns further on: column c is at i + c. The zeros below use the same layout.
     rows = i[None, :] * (columns - 1)
     into_query = tl.zeros([QUERIES, WIDTH], tl.float32)
     last = tl.minimum(keys - length + first + QUERIES, keys)
@@ -302,7 +301,7 @@ def into_queries(
     tl.store(at, (into_query * scale).to(to_query.dtype.element_ty), mask=i[:, None] < length)
 
     nothing = tl.zeros([KEYS, QUERIES], to_product.dtype.element_ty)
-    # Distances beyond the first key or the span stand in front, what fills a row behind.
+    # Distances beyond the first key or the span are at the beginning of a row, padding at its end.
     for start in range(0, tl.maximum(length - 1 - first, keys - span), KEYS):
         c = start + tl.arange(0, KEYS)[:, None]
         unread = (c < length - 1 - i[None, :]) | (c < keys - span)

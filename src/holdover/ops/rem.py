@@ -1,17 +1,17 @@
-"""Recurrence encoding matrices (REM): the weights a linear recurrence gives to earlier positions.
+"""Recurrence encoding matrices (REM): the weights that a linear recurrence gives to earlier positions.
 
-A linear RNN h_t = W_h h_{t-1} + W_x x_t is a sum over lags; by the eigenvalues of W_h, real lambda and
-pairs gamma e^{+-i theta}, it is W_x x_t plus a sum of heads P V with, at lag l = query - key >= 1,
+A linear RNN h_t = W_h h_{t-1} + W_x x_t is a sum over lags. With the eigenvalues of W_h, real lambda and
+pairs gamma e^{+-i theta}, it is W_x x_t plus a sum of heads P V. At lag l = query - key >= 1, P has
 
     regular   f(l) = lambda^l                 lambda = tanh(eta)
     cos       f(l) = gamma^l cos(l theta)     gamma  = sigmoid(nu)
     sin       f(l) = gamma^l sin(l theta)
     dilated   f(l / d) where d divides l, 0 elsewhere: the matrix is P (x) I_d, cut to size
 
-All of them are a part of rho^n, n = l / d, rho = rate e^{i angle}: the real part (regular with angle 0
-and cos) or the imaginary one (sin). P is 0 on the diagonal and above it; unmasked it is P + P^T;
-truncated it is 0 at lags beyond the truncation. Rows are not normalised: they sum to at most
-|rho| / (1 - |rho|). With M positions of memory the T rows are the last of the square of size M + T.
+Each is the real part (regular, with angle 0, and cos) or the imaginary part (sin) of rho^n, with
+n = l / d and rho = rate e^{i angle}. P is 0 on and above the diagonal; unmasked it is P + P^T; truncated
+it is 0 at lags beyond the truncation. Rows are not normalised: they sum to at most
+|rho| / (1 - |rho|). With M positions of memory, the T rows are the last of the square of size M + T.
 
 Letters: B rows of a batch, H heads with a REM, T queries, S = M + T keys, D width of a head.
 """
@@ -28,17 +28,17 @@ FIRST_NU = (1.0, 2.0)
 
 
 class Kernels(NamedTuple):
-    """One kernel a head, as values: what the matrices, the scan and the convolution are made from."""
+    """One kernel per head, as values; matrices, scan and convolution all start from these."""
 
     rate: Tensor  # [H] lambda or gamma, in (-1, 1)
     angle: Tensor  # [H] theta; 0 for regular heads
     sine: Tensor  # [H] bool: the imaginary part of rho^n, not the real one
-    dilation: Tensor  # [H] the same numbers as dilations, where the weights are computed
+    dilation: Tensor  # [H] the same numbers as `dilations`, on the device
     dilations: tuple[int, ...]
     masked: bool = True
     truncate: int | None = None
     keep_diagonal: bool = False
-    sines: tuple[bool, ...] | None = None  # the same as sine, where a program is made for the heads
+    sines: tuple[bool, ...] | None = None  # the same values as `sine`, as constants for a kernel
 
 
 def make_kernels(
@@ -50,7 +50,7 @@ def make_kernels(
     truncate: int | None = None,
     keep_diagonal: bool = False,
 ) -> Kernels:
-    """From plain numbers, one for each head; the kinds are "regular", "cos" or "sin"."""
+    """From one value per head; kinds are "regular", "cos" or "sin"."""
     sines, dilations = tuple(kind == "sin" for kind in kinds), tuple(dilations)
     sine, dilation = _constants(sines, rate.device), _constants(dilations, rate.device)
     return Kernels(rate, angle, sine, dilation, dilations, masked, truncate, keep_diagonal, sines)
@@ -59,8 +59,8 @@ def make_kernels(
 def powers(rate: Tensor, angle: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
     """Real and imaginary part of rho^steps, steps >= 0 whole numbers that broadcast with the rates.
 
-    pow with whole exponents holds for negative rates, and at rate 0 it keeps the gradient of the first
-    step, which sign and absolute value would lose.
+    pow with whole exponents works for negative rates. At rate 0 it keeps the gradient of the first
+    step, which a computation from sign and absolute value would lose.
     """
     size = rate.pow(steps)
     turn = steps * angle
@@ -76,8 +76,7 @@ def lag_weights(kernel: Kernels, lag: Tensor) -> Tensor:
     on = (lag % dilation == 0) & (lag >= (0 if kernel.keep_diagonal else 1))
     if kernel.truncate is not None:
         on = on & (lag <= kernel.truncate)
-    # Where there is no weight, the power of some harmless step is computed and thrown away: gradients
-    # stay finite there.
+    # For entries without a weight, compute the power of step 1 and discard it: gradients stay finite.
     real, imaginary = powers(rate, angle, torch.where(on, lag // dilation, 1))
     return torch.where(on, torch.where(sine, imaginary, real), 0)
 
@@ -90,8 +89,8 @@ def rem(
     `rows` [B, H, u] selects queries, numbered from 0 to T - 1, per batch row and head: [B, H, u, S].
     """
     keys = queries if keys is None else keys
-    # A row holds the weights of consecutive lags, so every lag is computed once, and the rows are
-    # windows on that one list: the last query's first, each earlier one begins one lag further on.
+    # Rows hold weights of consecutive lags. So compute every lag once and take the rows as windows of
+    # that list: the last query's row is the first window, each earlier query's begins one lag later.
     lags = torch.arange(keys - 1, -queries, -1, device=kernel.rate.device)
     weights = lag_weights(kernel, lags[None])[:, 0]
     if rows is None:
@@ -101,9 +100,9 @@ def rem(
 
 
 class _Windows(torch.autograd.Function):
-    """Windows of lists [H, N], begun where `starts` [B, H, u] says: [B, H, u, width].
+    """Windows of lists [H, N] that begin at `starts` [B, H, u]: [B, H, u, width].
 
-    Of all those numbers only where they begin is kept for the gradient.
+    Backward needs only the starts, so only they are saved.
     """
 
     @staticmethod
@@ -126,13 +125,13 @@ class _Windows(torch.autograd.Function):
 class RecurrenceEncoding(nn.Module):
     """The kernels of one layer's heads, and the gate that mixes them with softmax attention.
 
-    `counts` are the heads of each kind: regular, cos, sin, then the dilated three. A (gamma, theta)
-    pair is shared by one cos and one sin head; the gate `mu` by all heads of the layer. Heads come in
-    the order regular, cos 1, sin 1, cos 2, sin 2, ..., the dilated ones behind the others in the same
-    order, and `dilations` has one number for each dilated head in that order.
+    `counts` are the numbers of heads of each kind: regular, cos, sin, then the three dilated kinds.
+    One cos and one sin head share a (gamma, theta) pair; all heads of the layer share the gate `mu`.
+    Heads are in the order regular, cos 1, sin 1, cos 2, sin 2, ..., then the dilated ones in the same
+    order. `dilations` has one number for each dilated head in that order.
 
-    `gate` is where mu begins: a number, or a (low, high) range to draw from. -3 leaves a trained model
-    almost as it was (sigmoid 0.047); 0 or (-3, 3) suit training from scratch.
+    `gate` is the initial mu: a number, or a (low, high) range to draw from. -3 leaves a trained model
+    almost unchanged (sigmoid 0.047); 0 or (-3, 3) suit training from scratch.
     """
 
     def __init__(
@@ -147,17 +146,17 @@ class RecurrenceEncoding(nn.Module):
         super().__init__()
         if len(counts) != 6 or min(counts) < 0 or sum(counts) == 0:
             raise ValueError(
-                f"counts={tuple(counts)}: expected six numbers of heads, of regular, cos, sin and of "
-                "the dilated three, not all 0"
+                f"counts={tuple(counts)}: expected six numbers of heads, not all 0: regular, cos, sin, "
+                "and the same three dilated"
             )
         if len(dilations) != sum(counts[3:]) or min(dilations, default=1) < 1:
             raise ValueError(
-                f"dilations={tuple(dilations)}: expected one whole number from 1 on for each of the "
+                f"dilations={tuple(dilations)}: expected one whole number of at least 1 for each of the "
                 f"{sum(counts[3:])} dilated heads"
             )
         if truncate is not None and truncate < 1:
             raise ValueError(
-                f"truncate={truncate}: expected the longest lag kept, 1 or more, or None"
+                f"truncate={truncate}: expected the longest lag to keep, at least 1, or None"
             )
         self.counts = tuple(counts)
         self.gate_start = gate
@@ -223,7 +222,7 @@ class RecurrenceEncoding(nn.Module):
 
 
 def arrange_heads(counts: Sequence[int]) -> tuple[list[str], list[int]]:
-    """Each head's kind, and which of [rates of regular heads, then of pairs] it has."""
+    """For each head its kind, and the index of its rate in [rates of regular heads, rates of pairs]."""
     kinds: list[str] = []
     parameter_of: list[int] = []
     regular, pair = 0, counts[0] + counts[3]
@@ -240,11 +239,11 @@ def arrange_heads(counts: Sequence[int]) -> tuple[list[str], list[int]]:
 
 
 def at_least_single(parameter: Tensor) -> Tensor:
-    """In float32 or wider: powers of a rate near 1 mean nothing in half precision."""
+    """In float32 or wider: half precision is too coarse for powers of a rate near 1."""
     return parameter.to(torch.promote_types(parameter.dtype, torch.float32))
 
 
 def _constants(numbers: Sequence[int], device: torch.device) -> Tensor:
-    """Known numbers on a device, written there: a copy from the host would wait for the device, and
-    buffers would be lost where a model is made without memory and only its parameters are loaded."""
+    """Constants, created on the device. A copy from the host would wait for the device, and a buffer
+    would be lost when a model is created without memory and only its parameters are loaded."""
     return torch.stack([torch.full((), number, device=device) for number in numbers])

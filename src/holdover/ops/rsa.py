@@ -3,15 +3,15 @@
     RSA head:    { [1 - sigmoid(mu)] softmax(Q K^T / sqrt(D) + bias) + sigmoid(mu) P } V
     other heads:                     softmax(Q K^T / sqrt(D) + bias)                   V
 
-P is the head's recurrence encoding matrix (rem.py), which is not normalised. The first heads are the
-RSA heads. Dropout falls on the softmax part alone. Three computations give the same numbers:
+P is the head's recurrence encoding matrix (rem.py), which is not normalised. The RSA heads come first.
+Dropout applies to the softmax part only. Three computations give the same numbers:
 
     dense    the mixed matrix, then its product with V
     split    fused attention, and the product of P with V
-    linear   fused attention, and the scan of the recurrence: nothing of size T x T in that branch
+    linear   fused attention, and the scan of the recurrence, which makes nothing of size T x T
 
-On a GPU "linear" is one kernel that scans and mixes (scan_triton.py), where it takes the kernels, the
-dtype and the width of a head; elsewhere it is the products of scan.py.
+On a GPU, "linear" is one kernel that scans and mixes (scan_triton.py), if it supports the settings,
+dtype and head width; otherwise it uses the matrix products of scan.py.
 """
 
 from collections.abc import Callable
@@ -28,31 +28,31 @@ from .scan import scan
 
 Computation = Literal["dense", "split", "linear"]
 
-# Of queries [B, H, T, D] to keys and values [B, H, S, D]. "dense" needs one that also has a method
-# `weights(query, key)`, the matrix [B, H, T, S].
+# Called with queries [B, H, T, D], keys and values [B, H, S, D]. For "dense" it also needs a method
+# `weights(query, key)` that returns the matrix [B, H, T, S].
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
-# From how many keys on the scan is chosen, with as many queries. Measured, forward and backward of 8
-# heads of 64, 4 of them with a recurrence:
-#   cpu    one core, float32: split and scan even at 256, the scan 1.3 times faster at 512 and twice
-#          at 2048
-#   cuda   the products of scan.py on an H200, 4 rows, bfloat16, the better of eager and compiled:
-#          1.4 ms split and 2.4 ms scan at 2048, 6.8 and 3.5 at 8192. Where they meet is an estimate.
+# The number of keys (with as many queries) from which `choose` takes the scan. Measured forward and
+# backward with 8 heads of 64, 4 of them with a recurrence:
+#   cpu    one core, float32: split and scan equal at 256; the scan 1.3 times faster at 512 and twice as
+#          fast at 2048
+#   cuda   scan.py on an H200, 4 rows, bfloat16, the better of eager and compiled: split 1.4 ms and scan
+#          2.4 ms at 2048, 6.8 and 3.5 at 8192. The threshold between is an estimate.
 LINEAR_FROM_KEYS = {"cpu": 256, "cuda": 4096}
-# With the kernel, on a GPU. Alone, a layer waits for Python at 2048 keys still (results/rsa: 2.5 ms
-# linear, 1.9 split at 512, 2.6 and 2.2 at 2048), and the kernels themselves take 0.3 ms at 8192. In a
-# model, where Python is ahead, what counts is that linear has fewer of them and a third of the memory.
+# The same with the kernel on a GPU. A single layer still waits for Python at 2048 keys (results/rsa:
+# linear 2.5 ms and split 1.9 ms at 512, 2.6 and 2.2 at 2048), while the kernels take 0.3 ms at 8192. In
+# a whole model, Python runs ahead of the GPU; linear has fewer kernels and a third of the memory.
 LINEAR_FROM_KEYS_FUSED = 32
 
 
-# Compared by nobody, for the reason that relative_softmax.py gives.
+# eq=False for the reason given in relative_softmax.py.
 @dataclass(frozen=True, eq=False)
 class SoftmaxAttention:
     """softmax(Q K^T / sqrt(D) + bias) V: torch's fused kernel, or the matrix.
 
-    Queries are the last T of S positions. `bias` broadcasts to [B, H, T, S]; where it is bool, True
-    marks what is read. It comes on top of the causal mask. `dropout` falls whenever it is not 0: who
-    makes the attention knows whether it trains.
+    Queries are the last T of S positions. `bias` broadcasts to [B, H, T, S] and applies in addition to
+    the causal mask; in a bool bias, True marks keys that are read. `dropout` applies even outside
+    training: the caller sets it to 0 there.
     """
 
     causal: bool = True
@@ -62,7 +62,7 @@ class SoftmaxAttention:
     def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         queries, keys = query.shape[2], key.shape[2]
         shares_heads = query.shape[1] != key.shape[1]
-        # torch aligns its causal mask with the first key, we with the last: the same in a square.
+        # torch aligns its causal mask with the first key, we with the last. A square mask is the same.
         plain = self.causal and self.bias is None and queries == keys
         return F.scaled_dot_product_attention(
             query,
@@ -86,7 +86,7 @@ class SoftmaxAttention:
         return F.dropout(scores.softmax(-1), self.dropout)
 
     def _mask(self, query: Tensor, keys: int) -> Tensor | None:
-        """The causal mask and the bias in one; None where there is neither."""
+        """Causal mask and bias combined, or None without either."""
         if not self.causal or query.shape[2] == 1:
             return self.bias
         seen = query.new_ones(query.shape[2], keys, dtype=torch.bool)
@@ -108,11 +108,11 @@ def rsa(
     computation: Computation | None = None,
     present: Tensor | None = None,
 ) -> Tensor:
-    """The mixture [B, H, T, D] of queries [B, H, T, D] over keys and values [B, H, S, D].
+    """The mixture [B, H, T, D] for queries [B, H, T, D] over keys and values [B, H, S, D].
 
-    `attention` is an `Attention` (causal softmax where None): a relative, windowed or flex attention
-    takes its place whole. `present` [B, S] marks the keys there are: the recurrence reads nothing
-    of the others, and the attention has a mask of its own. `computation` None: see `choose`.
+    `attention` computes the softmax part (None: causal softmax); it may be a relative, windowed or flex
+    attention. `present` [B, S] marks the keys that the recurrence reads; the attention has its own mask.
+    With `computation` None, `choose` selects one.
     """
     attention = SoftmaxAttention() if attention is None else attention
     fused = rsa_ops.takes(kernel, value, gate)
@@ -133,15 +133,15 @@ def rsa(
         mixed = (1 - gate) * weights[:, :heads] + gate * matrices
         return torch.cat([mixed, weights[:, heads:]], 1) @ values
 
-    remembered = values[:, :heads]
+    recurrent_values = values[:, :heads]
     if present is not None:
-        # Not a product with 0: what stands in an absent place may be anything.
-        remembered = remembered.masked_fill(~present[:, None, :, None], 0)
+        # A product with 0 would keep nan or inf, which absent positions may contain.
+        recurrent_values = recurrent_values.masked_fill(~present[:, None, :, None], 0)
     attended = attention(query, key, value)
     if computation == "split":
-        recurrent = rem(kernel, queries, keys).to(value.dtype) @ remembered
+        recurrent = rem(kernel, queries, keys).to(value.dtype) @ recurrent_values
     else:
-        recurrent = scan(kernel, remembered, queries)
+        recurrent = scan(kernel, recurrent_values, queries)
     mixed = torch.lerp(attended[:, :heads], recurrent, gate.to(attended.dtype))
     return mixed if heads == query.shape[1] else torch.cat([mixed, attended[:, heads:]], 1)
 
@@ -155,26 +155,26 @@ def _scanned_and_mixed(
     attention: Attention,
     present: Tensor | None,
 ) -> Tensor:
-    """ "linear" by the kernel. The order matters: see there."""
+    """ "linear" with the kernel. rsa_ops.py explains why the promise comes before the attention."""
     shared_by = query.shape[1] // value.shape[1]
-    # Of values that heads share, as many as the heads with a recurrence read.
-    read = -(-len(kernel.dilations) // shared_by)
-    remembered = value
+    recurrent_values = value
     if shared_by > 1:
-        remembered = _for_all_heads(value[:, :read], read * shared_by)
-    promised = rsa_ops.promise(kernel, remembered, gate, present, query.shape[2])
+        # Expand only the shared value heads that heads with a recurrence read.
+        read = -(-len(kernel.dilations) // shared_by)
+        recurrent_values = _for_all_heads(value[:, :read], read * shared_by)
+    promised = rsa_ops.promise(kernel, recurrent_values, gate, present, query.shape[2])
     attended = attention(query, key, value)
-    return rsa_ops.mix(attended, promised, kernel, remembered, gate, present)
+    return rsa_ops.mix(attended, promised, kernel, recurrent_values, gate, present)
 
 
 def choose(
     keys: int, device: torch.device, queries: int | None = None, fused: bool = False
 ) -> Computation:
-    """The scan where the matrix is large enough, else the product with it (queries None: a square).
+    """ "linear" if the matrix is large, otherwise "split" (queries None: as many as keys).
 
-    The scan's cost is linear and begins with a number of small products, or one kernel where it is
-    `fused`; the matrix's is one product of T x S, which is little for the one query of a token that is
-    being written. "dense" is never chosen: it is what the others are compared with.
+    The scan costs several small products, or one kernel if `fused`, and then grows linearly. The
+    matrix costs one product of T x S, which is small for the single query of generation. "dense" is
+    never chosen; it is the reference for the others.
     """
     least = LINEAR_FROM_KEYS.get(device.type, LINEAR_FROM_KEYS["cuda"])
     least = LINEAR_FROM_KEYS_FUSED if fused else least
@@ -183,7 +183,7 @@ def choose(
 
 
 class RSA(nn.Module):
-    """The parameters of one layer's recurrence, and its attention."""
+    """RSA attention with the parameters of one layer's recurrence."""
 
     def __init__(
         self, encoding: RecurrenceEncoding, computation: Computation | None = None
@@ -216,13 +216,13 @@ def _matrix_of(attention: Attention, query: Tensor, key: Tensor) -> Tensor:
     weights = getattr(attention, "weights", None)
     if weights is None:
         raise ValueError(
-            'computation="dense": the attention has no method weights(query, key) that gives its '
-            'matrix; "split" and "linear" need none'
+            'computation="dense" needs an attention with a method weights(query, key) that returns its '
+            'matrix; use "split" or "linear" with this one'
         )
     return weights(query, key)
 
 
 def _for_all_heads(shared: Tensor, heads: int) -> Tensor:
-    """Keys or values [B, H', S, D] of query heads that share them, once for each head."""
+    """Keys or values [B, H', S, D] that query heads share, repeated for each head."""
     times = heads // shared.shape[1]
     return shared if times == 1 else shared.repeat_interleave(times, 1)

@@ -1,15 +1,18 @@
-"""RSA's mixture of attention and recurrence as operators of torch, by the kernels of scan_triton.py.
+"""RSA's mixture of attention and recurrence as custom operators of torch (kernels: scan_triton.py).
 
-A compiler takes each for one operation and does not look inside. They know nothing of triton until they
-run: it comes with torch for GPUs only.
+A compiler treats each operator as one operation. They import triton when they first run, because triton
+comes only with torch for GPUs.
 
-Memory, in tensors [B, H, T, D]: plain attention with its backward holds ten at its peak, the queries,
-keys, values, the output, its gradient, the three gradients, and as much as two in the fused kernel (one
-of float32). This adds two: the mixture, since the attention's own output is kept for its backward, and
-the gradient of what was attended. The recurrence itself is not kept: nothing of it is needed again.
-A third, the recurrence's gradient of the values, would be added if it were made where autograd goes
-through the mixture. So the mixture does not depend on the values but on a `promise`, which was made
-before the attention, so that its backward runs after the attention's, when that has let go of its own.
+Memory, in tensors [B, H, T, D]: plain attention holds ten at the peak of its backward (queries, keys,
+values, the output, its gradient, three gradients, and the size of two in the fused kernel, one of
+float32). The mixture adds two: its own output, because attention keeps its output for backward, and the
+gradient of the attention's output. The output of the recurrence is not kept, because backward does not
+need it.
+
+The recurrence's gradient of the values would be a third, if the backward of the mixture computed it.
+Autograd runs backward functions in reverse order of forward. So the mixture gives the values no
+gradient. It depends on a `promise` instead, made before the attention. The promise's backward computes
+that gradient after the attention's backward, which has then released its own tensors.
 """
 
 from typing import Any
@@ -17,21 +20,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .kernels import DEVICES, HAS_TRITON, is_capable
+from . import DEVICES, HAS_TRITON, is_capable
 from .rem import Kernels
 
 CHUNK, COLUMNS = {2: 64, 4: 32}, {2: 32, 4: 16}
-"""Positions of a lane in one product and columns of one program, by the bytes of a number. A half of a
-head of 64, so that more programs share the work; in float32, which goes without the units for matrices,
-what the registers hold (so says the compiler for compute capability 9.0)."""
+"""Positions of a lane in one product, and columns of one program, by the bytes per number. Half of a
+head of 64, so that more programs share the work; in float32, which runs without tensor cores, the
+registers are the limit (as the compiler reports for compute capability 9.0)."""
 TILE = 4096
-"""Numbers in one program of what is done number by number."""
+"""Numbers per program in elementwise kernels."""
 WARPS = 4
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def takes(kernel: Kernels, value: Tensor, gate: Tensor) -> bool:
-    """Whether the kernels compute this; what they do not is left to scan.py."""
+    """Whether the kernels support these inputs; if not, use scan.py."""
     width = value.shape[3]
     return (
         HAS_TRITON
@@ -52,7 +55,7 @@ def takes(kernel: Kernels, value: Tensor, gate: Tensor) -> bool:
 def promise(
     kernel: Kernels, value: Tensor, gate: Tensor, present: Tensor | None, queries: int
 ) -> tuple[Tensor, Tensor]:
-    """What `mix` needs to be differentiable; to be made before the attention (see above)."""
+    """The input that makes `mix` differentiable; call it before the attention (see above)."""
     return torch.ops.holdover.rsa_promise(
         value, kernel.rate, kernel.angle, gate, present, queries, kernel.dilations, kernel.sines
     )
@@ -68,8 +71,8 @@ def mix(
 ) -> Tensor:
     """(1 - gate) attended + gate P V for the kernel's heads, attended [B, H, T, D] for the others.
 
-    `value` [B, H, S, D], or of fewer heads where it has those of the kernel. Keys that are not
-    `present` [B, S] are not read.
+    `value` [B, H, S, D] needs only the heads of the kernel. Keys that are not `present` [B, S] are not
+    read.
     """
     return torch.ops.holdover.rsa_mix(
         attended, *promised, value, gate, present, kernel.dilations, kernel.sines
@@ -87,12 +90,12 @@ def _mix(
     dilations: list[int],
     sines: list[bool],
 ) -> Tensor:
-    attended, value, present = _rows(attended), _rows(value), _each(present, value)
+    attended, value, present = _rows(attended), _rows(value), _per_row(present, value)
     output = torch.empty_like(attended)
     batch, heads, queries, _ = attended.shape
-    walk = _walk(value, dilations, sines)
+    scan = _scan_options(value, dilations, sines)
     with torch.cuda.device_of(value):
-        _kernels().scan_and_mix[(walk["LANES"] * walk["BLOCKS"], heads, batch)](
+        _kernels().scan_and_mix[(scan["LANES"] * scan["BLOCKS"], heads, batch)](
             attended,
             value,
             present,
@@ -105,7 +108,7 @@ def _mix(
             *output.stride()[:3],
             value.shape[2],
             queries,
-            **walk,
+            **scan,
         )
     return output
 
@@ -119,30 +122,30 @@ def _(attended, promised, powers, value, gate, present, dilations, sines):
 def _mix_backward(
     gradient: Tensor, attended: Tensor, gate: Tensor, heads: int
 ) -> tuple[Tensor, Tensor]:
-    """Of what was attended, and of the gate, as far as it is the attention's."""
+    """Gradients of `attended`, and of the gate through the attention."""
     gradient, attended = _rows(gradient), _rows(attended)
     batch, all_heads, queries, width = attended.shape
     height = max(1, TILE // width)
     tiles = -(-queries // height)
-    of_attended = torch.empty_like(attended)
-    of_gate = gate.new_empty(heads * batch * tiles)
+    attended_grad = torch.empty_like(attended)
+    gate_grad = gate.new_empty(heads * batch * tiles)
     with torch.cuda.device_of(gradient):
         _kernels().unmix[(tiles, all_heads, batch)](
             gradient,
             attended,
             gate,
-            of_attended,
-            of_gate,
+            attended_grad,
+            gate_grad,
             *gradient.stride()[:3],
             *attended.stride()[:3],
-            *of_attended.stride()[:3],
+            *attended_grad.stride()[:3],
             queries,
             HEADS=heads,
             HEIGHT=height,
             WIDTH=width,
             num_warps=WARPS,
         )
-    return of_attended, of_gate.sum()
+    return attended_grad, gate_grad.sum()
 
 
 @_mix_backward.register_fake
@@ -161,8 +164,8 @@ def _promise(
     dilations: list[int],
     sines: list[bool],
 ) -> tuple[Tensor, Tensor]:
-    """[B, heads, T, D] with the memory of one number, which nobody reads: what counts is that the
-    gradient of the mixture passes through it. And [heads, 4, C + 1] the powers of rho."""
+    """A placeholder [B, heads, T, D] with the memory of one number, and the powers of rho
+    [heads, 4, C + 1]. No kernel reads the placeholder; the gradient of the mixture flows through it."""
     promised, powers = _promised(value, rate, queries, dilations)
     with torch.cuda.device_of(value):
         _kernels().tabulate[(len(dilations),)](
@@ -195,13 +198,13 @@ def _recurrence_backward(
     dilations: list[int],
     sines: list[bool],
 ) -> tuple[Tensor, Tensor]:
-    """Of the values, and [3, heads] of the gate (each head's share), the rates and the angles."""
-    gradient, value, present = _rows(gradient), _rows(value), _each(present, value)
-    of_value = torch.empty_like(value)
+    """Gradients of the values, and [3, heads] of the gate (per head), the rates and the angles."""
+    gradient, value, present = _rows(gradient), _rows(value), _per_row(present, value)
+    value_grad = torch.empty_like(value)
     batch, heads, keys, _ = value.shape
-    walk = _walk(value, dilations, sines)
-    programs = walk["LANES"] * walk["BLOCKS"]
-    of_numbers = rate.new_empty(3, len(dilations), batch * programs)
+    scan = _scan_options(value, dilations, sines)
+    programs = scan["LANES"] * scan["BLOCKS"]
+    parameter_grads = rate.new_empty(3, len(dilations), batch * programs)
     with torch.cuda.device_of(value):
         _kernels().scan_back[(programs, heads, batch)](
             gradient,
@@ -210,17 +213,17 @@ def _recurrence_backward(
             rate.contiguous(),
             powers,
             gate,
-            of_value,
-            of_numbers,
+            value_grad,
+            parameter_grads,
             *gradient.stride()[:3],
             *value.stride()[:3],
             0 if present is None else present.stride(0),
-            *of_value.stride()[:3],
+            *value_grad.stride()[:3],
             keys,
             gradient.shape[2],
-            **walk,
+            **scan,
         )
-    return of_value, of_numbers.sum(2)
+    return value_grad, parameter_grads.sum(2)
 
 
 @_recurrence_backward.register_fake
@@ -236,9 +239,11 @@ def _keep_mix(ctx, inputs, output):
 
 def _mix_gradients(ctx, gradient):
     attended, gate = ctx.saved_tensors
-    of_attended, of_gate = torch.ops.holdover.rsa_mix_backward(gradient, attended, gate, ctx.heads)
-    of_promised = gradient[:, : ctx.heads]
-    return of_attended, of_promised, None, None, of_gate.view_as(gate), None, None, None
+    attended_grad, gate_grad = torch.ops.holdover.rsa_mix_backward(
+        gradient, attended, gate, ctx.heads
+    )
+    promised_grad = gradient[:, : ctx.heads]
+    return attended_grad, promised_grad, None, None, gate_grad.view_as(gate), None, None, None
 
 
 def _keep_promise(ctx, inputs, output):
@@ -250,11 +255,11 @@ def _keep_promise(ctx, inputs, output):
 
 def _promise_gradients(ctx, gradient, _):
     value, rate, powers, gate, present = ctx.saved_tensors
-    of_value, of_numbers = torch.ops.holdover.rsa_recurrence_backward(
+    value_grad, parameter_grads = torch.ops.holdover.rsa_recurrence_backward(
         gradient, value, rate, powers, gate, present, ctx.dilations, ctx.sines
     )
-    of_gate, of_rate, of_angle = of_numbers
-    return of_value, of_rate, of_angle, of_gate.sum().view_as(gate), None, None, None, None
+    gate_grad, rate_grad, angle_grad = parameter_grads
+    return value_grad, rate_grad, angle_grad, gate_grad.sum().view_as(gate), None, None, None, None
 
 
 _mix.register_autograd(_mix_gradients, setup_context=_keep_mix)
@@ -262,13 +267,13 @@ _promise.register_autograd(_promise_gradients, setup_context=_keep_promise)
 
 
 def _kernels() -> Any:
-    from ..ops import scan_triton
+    from . import scan_triton
 
     return scan_triton
 
 
-def _walk(value: Tensor, dilations: list[int], sines: list[bool]) -> dict[str, Any]:
-    """What the kernels that walk are made for."""
+def _scan_options(value: Tensor, dilations: list[int], sines: list[bool]) -> dict[str, Any]:
+    """Constants and launch options of the scan kernels."""
     columns = min(COLUMNS[value.dtype.itemsize], value.shape[3])
     return {
         "DILATIONS": tuple(dilations),
@@ -283,15 +288,15 @@ def _walk(value: Tensor, dilations: list[int], sines: list[bool]) -> dict[str, A
 
 
 def _chunk(value: Tensor, dilations: list[int]) -> int:
-    """Positions in a chunk: no more than the longest lane needs."""
+    """Positions per chunk: no more than the longest lane has."""
     most, longest = CHUNK[value.dtype.itemsize], -(-value.shape[2] // min(dilations))
     return next(size for size in (16, 32, most) if size == most or size >= longest)
 
 
 def _rows(tensor: Tensor) -> Tensor:
-    """Kernels read rows of neighbouring numbers."""
+    """With contiguous rows, as the kernels need them."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
-def _each(present: Tensor | None, value: Tensor) -> Tensor | None:
+def _per_row(present: Tensor | None, value: Tensor) -> Tensor | None:
     return None if present is None else _rows(present).expand(value.shape[0], -1)

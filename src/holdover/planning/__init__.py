@@ -1,4 +1,4 @@
-"""What a training will take before it starts: FLOPs, memory, communication, time."""
+"""Predicts the cost of a training run before it starts: FLOPs, memory, communication, time."""
 
 from ..lazy_exports import lazy_exports
 

@@ -1,8 +1,8 @@
-"""GPUs that runs are planned for: numbers of their makers, and what cannot be looked up.
+"""The GPUs that a run can be planned for: numbers from data sheets, and a few assumptions.
 
-* Peaks are of dense bfloat16 products (data sheets often print twice that, for sparse ones).
-* Links are bytes a second in one direction, of one GPU: NVLink inside a node (data sheets add both
-  directions), and one network card a GPU between nodes, as the makers' own machines have it.
+* Peaks are for dense bfloat16 products (data sheets often print twice that, for sparse products).
+* Links are bytes per second of one GPU in one direction: NVLink inside a node (data sheets add both
+  directions), and one network card per GPU between nodes, as in the makers' own machines.
 """
 
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ TERA = 10**12
 @dataclass(frozen=True)
 class Hardware:
     name: str
-    peak: float  # FLOPs a second in bfloat16
-    single: float  # FLOPs a second in float32
+    peak: float  # FLOPs per second in bfloat16
+    single: float  # FLOPs per second in float32
     memory: float  # bytes
-    memory_speed: float  # bytes a second
-    inside: float  # bytes a second between GPUs of a node
-    between: float  # bytes a second and GPU between nodes
+    memory_speed: float  # bytes per second
+    inside: float  # bytes per second between GPUs of a node
+    between: float  # bytes per second and GPU between nodes
     source: str
 
 
@@ -68,9 +68,9 @@ HARDWARE = {
         ),
     )
 }
-# Of a GPU's memory, what tensors can have: the rest is CUDA's own and what lies between them. Assumed.
+# Share of a GPU's memory that tensors can use; CUDA and fragmentation take the rest. Assumed.
 USABLE = 0.92
-# GPU hours between two failures: 419 unexpected interruptions in 54 days of 16,384 H100s (The Llama 3
+# GPU hours between two failures: 419 unexpected interruptions in 54 days on 16,384 H100s (The Llama 3
 # Herd of Models, 2024).
 HOURS_BETWEEN_FAILURES = 16_384 * 54 * 24 / 419
 
@@ -78,6 +78,6 @@ HOURS_BETWEEN_FAILURES = 16_384 * 54 * 24 / 419
 def hardware_named(name: str) -> Hardware:
     if name not in HARDWARE:
         raise ValueError(
-            f"hardware={name!r} is not in the table: choose from {', '.join(HARDWARE)}."
+            f"--hardware {name} is not in the table: choose from {', '.join(HARDWARE)}."
         )
     return HARDWARE[name]

@@ -1,106 +1,148 @@
-"""Settings of a plan: a model, a run and the machines it is for."""
+"""Settings of a plan: the model, the training run and its machines."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..config import RecurrenceConfig
 from ..runs.settings import build
 from ..training.options import ALIASES as TRAIN_ALIASES
-from .run import PlannedRun
 
 ALIASES = {**TRAIN_ALIASES, "recompute": "recurrence.recompute"}
-# Of a GPU's peak, where its windows are large: the median of the H200 records in results/speed and
-# results/training (`holdover plan --check`; a test computes it again).
+# Share of a GPU's peak that large windows reach: the median of the H200 records in results/speed and
+# results/training (`holdover plan --check` prints it; a test compares).
 UTILISATION = 0.34
-# Seconds that a layer's launches take in one window, forward and backward, however small the window is:
-# the median of the same records' windows of fewer than 4,096 tokens.
+# Seconds to launch one layer's kernels for one window, forward and backward, however small the window:
+# the median over the windows of fewer than 4,096 tokens in the same records.
 LAUNCH_SECONDS = 0.0014
+
+# float32; bfloat16 products of float32 weights; bfloat16 weights and products.
+Precision = Literal["float32", "autocast", "bfloat16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun:
+    """The settings of a training run that determine its cost, for one process."""
+
+    rows: int  # of this process
+    windows: int
+    window: int
+    overlap: int = 0
+    accumulate: int = 1
+    recompute: Literal["none", "window"] = "none"
+    precision: Precision = "float32"
+    compiled: bool = False
+    processes: int = 1
+    processes_a_node: int = 8
+    shard: bool = False
+    # False for the benchmarks in results/speed, whose steps end with backward.
+    optimizer: bool = True
+    # True for transformers' own model and loss, one window at a time.
+    stock: bool = False
+
+    @property
+    def weight_bytes(self) -> int:
+        return 2 if self.precision == "bfloat16" else 4
+
+    @property
+    def product_bytes(self) -> int:
+        return 4 if self.precision == "float32" else 2
+
+    @property
+    def tokens_a_batch(self) -> int:
+        """New tokens that one process reads in one batch."""
+        return self.rows * self.windows * (self.window - self.overlap)
+
+    @property
+    def kept_windows(self) -> int:
+        """Windows whose activations are in memory at the same time."""
+        return 1 if self.stock or self.recompute == "window" else self.windows
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
-    """What is planned: the settings of holdover train that cost something, and the machines."""
+    """The settings of holdover train that affect its cost, and the machines."""
 
     model: str = ""
-    """Name or folder of a Hugging Face causal language model, of which only the configuration is read,
-    or a type of models (llama)."""
+    """Hugging Face causal language model: a name, a folder or a model type (llama). Only its
+    configuration is read."""
     shape: dict[str, Any] = field(default_factory=dict)
-    """Changes of the configuration, as in num_hidden_layers=16,hidden_size=2048."""
+    """Changes to the configuration, for example num_hidden_layers=16,hidden_size=2048."""
     recurrence: RecurrenceConfig = field(default_factory=RecurrenceConfig)
     rows: int = 8
-    """Rows of a batch, of all GPUs together."""
+    """Rows per batch, over all GPUs."""
     windows: int = 20
-    """Windows a step reads in every row."""
+    """Windows that a step reads in every row."""
     accumulate: int = 1
-    """Batches whose gradients make one step."""
+    """Batches per step (gradient accumulation)."""
     bf16: bool = True
     """Mixed precision: bfloat16 products, float32 weights."""
     compile: bool = False
-    """The step is compiled."""
+    """Compile the step."""
     shard: bool = False
-    """Processes hold parts of weights, gradients and the optimiser's numbers, not copies."""
+    """Split weights, gradients and optimiser state over the processes (FSDP2)."""
     gpus: int = 1
-    """GPUs, one process each."""
+    """Number of GPUs, with one process each."""
     gpus_per_node: int = 8
-    """GPUs of one machine."""
+    """GPUs per machine."""
     hardware: str = "h100"
-    """Kind of GPU: a100, h100, h200 or b200."""
+    """GPU model: a100, h100, h200 or b200."""
     tokens: int = 1_000_000_000
-    """Tokens that the run is to read."""
+    """Training tokens."""
     utilisation: float = UTILISATION
-    """Share of the GPU's peak that large windows reach; the default is that of our records."""
+    """Share of the GPU's peak that large windows reach; the default is the median of our records."""
     link_use: float = 0.7
     """Share of the links' speed that collectives reach; assumed, not measured."""
     disk: float = 1.0
-    """Gigabytes a second at which one process writes a checkpoint; assumed."""
+    """Speed of writing a checkpoint, in gigabytes per second; assumed."""
     validate_every: int | None = None
-    """Tokens between validations; none leaves them out of the plan."""
+    """Tokens between validations; with none, the plan leaves validation out."""
     validation_tokens: int = 1_000_000
-    """Tokens of one validation."""
+    """Tokens per validation."""
     json: Path | None = None
-    """Write the plan to this file too."""
+    """Also write the plan to this JSON file."""
     check: tuple[Path, ...] = ()
-    """Folders of records (results/speed,results/training,results/scaling): print what is predicted for
-    them beside what was measured, and plan nothing."""
+    """Instead of planning a run, compare predictions with the records in these folders, for example
+    results/speed,results/training,results/scaling."""
 
     def __post_init__(self) -> None:
         if self.check:
             return
         if not self.model:
-            raise ValueError("Say which model: for example --model gpt2, or --model llama.")
+            raise ValueError("--model is missing: give for example --model gpt2 or --model llama.")
         at_least_one = ("rows", "windows", "accumulate", "gpus", "gpus_per_node", "tokens")
         for name in (*at_least_one, "validation_tokens", "validate_every"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ValueError(f"{name}={value} must be at least 1.")
+                raise ValueError(f"{_flag(name)} {value}: expected at least 1.")
         for name in ("utilisation", "link_use"):
-            if not 0 < getattr(self, name) <= 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be above 0 and at most 1.")
+            value = getattr(self, name)
+            if not 0 < value <= 1:
+                raise ValueError(f"{_flag(name)} {value}: expected a share above 0 and at most 1.")
         if not self.disk > 0:
-            raise ValueError(f"disk={self.disk} must be greater than 0.")
+            raise ValueError(f"--disk {self.disk}: expected a speed above 0.")
         if self.gpus > self.gpus_per_node and self.gpus % self.gpus_per_node:
             raise ValueError(
-                f"{self.gpus} GPUs are no whole number of nodes of {self.gpus_per_node}: give a "
-                "multiple."
+                f"--gpus {self.gpus} does not fill whole nodes of --gpus-per-node "
+                f"{self.gpus_per_node}: give a multiple of it."
             )
         if self.rows < self.gpus:
             raise ValueError(
-                f"{self.gpus} GPUs share the rows of a batch, and there are {self.rows}: give at least "
-                f"--rows {self.gpus}."
+                f"--rows {self.rows} is too small: every one of the {self.gpus} GPUs needs a row. Give "
+                f"at least --rows {self.gpus}."
             )
         if self.shard and self.compile:
-            raise ValueError("--compile goes with copies: leave it or --shard out.")
+            raise ValueError("--compile does not work with --shard: leave one of them out.")
         if self.shard and self.gpus == 1:
-            raise ValueError("--shard is for several GPUs, and there is one: leave it out.")
+            raise ValueError("--shard needs several GPUs: leave it out, or give more --gpus.")
 
     @classmethod
     def of(cls, **settings: Any) -> "PlanOptions":
-        """From values as a settings file has them: paths as text, window and overlap, sections."""
+        """From values as in a settings file: paths as text, `window` and `overlap` at the top level."""
         return build(cls, settings, aliases=ALIASES)
 
     def run(self) -> PlannedRun:
-        """As the process with the most rows sees it."""
+        """For the process with the most rows."""
         recompute = self.recurrence.recompute
         assert recompute != "auto"
         return PlannedRun(
@@ -116,3 +158,7 @@ class PlanOptions:
             processes_a_node=self.gpus_per_node,
             shard=self.shard,
         )
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

@@ -1,4 +1,4 @@
-"""A plan: what a run will take, from its settings alone."""
+"""A plan: the predicted cost of a training run, from its settings alone."""
 
 import dataclasses
 import math
@@ -6,28 +6,34 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..runs.settings import as_dict
-from .communication import Talk, talk
-from .flops import flops_a_token, window_flops
+from .costs import (
+    ADAM_BYTES,
+    Communication,
+    StepSeconds,
+    communication,
+    flops_a_token,
+    memory,
+    peak_of,
+    step_seconds,
+    window_flops,
+)
 from .hardware import HOURS_BETWEEN_FAILURES, USABLE, Hardware, hardware_named
-from .memory import ADAM_BYTES, memory
-from .model_profile import Kept, ModelProfile, kept_bytes, profile_model
-from .options import PlanOptions
-from .run import PlannedRun
-from .seconds import StepSeconds, peak_of, step_seconds
+from .model_profile import ActivationBytes, ModelProfile, activation_bytes, profile_model
+from .options import PlannedRun, PlanOptions
 
 GIB = 2**30
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run will take. Bytes and seconds are of one GPU, tokens and hours of all."""
+    """The predicted cost. Bytes and seconds are for one GPU, tokens and hours for all."""
 
     options: PlanOptions
     model: ModelProfile
     flops_a_token: dict[str, float]
     memory: dict[str, float]
-    room: float  # bytes that a GPU has for these
-    talk: Talk
+    room: float  # bytes that one GPU has for all of these
+    communication: Communication
     seconds: StepSeconds
     tokens_a_step: int
     steps: int
@@ -35,10 +41,10 @@ class Plan:
     checkpoint_seconds: float
     hours_between_failures: float
     save_every: int
-    lost_share: float  # of the time: writing checkpoints, and computing again what failures took
-    validation_share: float
-    utilised: float  # of the peak, with everything that is waited for; recomputing does not count
-    misfit: str | None  # why it does not fit, and what would
+    lost_share: float  # extra time to write checkpoints and to repeat steps after failures
+    validation_share: float  # extra time for validation
+    utilised: float  # share of the peak over the whole step; recomputed FLOPs do not count
+    misfit: str | None  # why the run does not fit into memory, and which settings would
 
     @property
     def memory_bytes(self) -> float:
@@ -50,7 +56,7 @@ class Plan:
 
     @property
     def hours(self) -> float:
-        """Of the run, with validations, checkpoints and failures."""
+        """Time of the run, with validations, checkpoints and failures."""
         computing = self.steps * self.seconds.step / 3600
         return computing * (1 + self.validation_share) * (1 + self.lost_share)
 
@@ -63,35 +69,45 @@ class Plan:
         return self.hours / self.hours_between_failures
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as they are written to JSON."""
-        found = dataclasses.asdict(self) | {"options": as_dict(self.options)}
+        """Plain values for JSON, with the names that version 0.1.0 wrote."""
+        record = dataclasses.asdict(self) | {"options": as_dict(self.options)}
         names = ("memory_bytes", "tokens_a_second", "hours", "gpu_hours", "failures")
-        found |= {name: getattr(self, name) for name in names}
-        found["talk"] |= {"sent": self.talk.sent, "seconds": self.talk.seconds}
-        found["seconds"]["step"] = self.seconds.step
-        return found
+        record |= {name: getattr(self, name) for name in names}
+        sent = self.communication
+        del record["communication"]
+        record["talk"] = {
+            "before": sent.weights,
+            "behind": sent.last_gradients,
+            "between_batches": sent.earlier_gradients,
+            "speed": sent.speed,
+            "sent": sent.sent,
+            "seconds": sent.seconds,
+        }
+        record["seconds"]["talk"] = record["seconds"].pop("communication")
+        record["seconds"]["step"] = self.seconds.step
+        return record
 
 
 def plan(options: PlanOptions) -> Plan:
-    """What a run will take: FLOPs, memory, talk between GPUs, time, checkpoints, failures.
+    """Predict a run: FLOPs, memory, communication between GPUs, time, checkpoints, failures.
 
-    Nothing is downloaded but a configuration, and no weights are made:
+    Downloads at most the model's configuration, and creates no weights:
 
-        from holdover.plan import PlanOptions, plan
+        from holdover.planning import PlanOptions, plan
 
-        found = plan(PlanOptions.of(model="llama", gpus=8, rows=8, window=1024, recompute="window"))
-        print(found.memory_bytes, found.seconds.step, found.gpu_hours, found.misfit)
+        planned = plan(PlanOptions.of(model="llama", gpus=8, rows=8, window=1024, recompute="window"))
+        print(planned.memory_bytes, planned.seconds.step, planned.gpu_hours, planned.misfit)
     """
     hardware = hardware_named(options.hardware)
     model = profile_model(options.model, options.shape, options.recurrence)
     run = options.run()
-    kept = kept_bytes(options.model, options.shape, run.precision)
-    sent = talk(model, run, hardware, options.link_use)
+    activations = activation_bytes(options.model, options.shape, run.precision)
+    sent = communication(model, run, hardware, options.link_use)
     seconds = step_seconds(model, run, hardware, options.utilisation, sent)
     new_tokens = options.windows * (run.window - run.overlap) * options.accumulate
     tokens_a_step = options.rows * new_tokens
-    of_token = flops_a_token(model, run)
-    useful = of_token["forward"] + of_token["backward"]
+    flops = flops_a_token(model, run)
+    useful = flops["forward"] + flops["backward"]
     between = HOURS_BETWEEN_FAILURES / options.gpus
     size = (run.weight_bytes + ADAM_BYTES) * model.parameters
     writing = size / (options.disk * 1e9)
@@ -99,10 +115,10 @@ def plan(options: PlanOptions) -> Plan:
     return Plan(
         options=options,
         model=model,
-        flops_a_token=of_token,
-        memory=memory(model, kept, run),
+        flops_a_token=flops,
+        memory=memory(model, activations, run),
         room=USABLE * hardware.memory,
-        talk=sent,
+        communication=sent,
         seconds=seconds,
         tokens_a_step=tokens_a_step,
         steps=math.ceil(options.tokens / tokens_a_step),
@@ -119,12 +135,12 @@ def plan(options: PlanOptions) -> Plan:
             writing,
         ),
         utilised=useful * tokens_a_step / (seconds.step * options.gpus * peak_of(run, hardware)),
-        misfit=_misfit(model, kept, run, hardware),
+        misfit=_misfit(model, activations, run, hardware),
     )
 
 
 def _best_interval(writing: float, between_failures: float) -> float:
-    """Seconds between checkpoints that lose the least time (Young, 1974): the root of 2 C M."""
+    """The interval between checkpoints, in seconds, that loses least time: sqrt(2 C M) (Young, 1974)."""
     return math.sqrt(2 * writing * between_failures)
 
 
@@ -135,7 +151,7 @@ def _validation_share(
     training_seconds: float,
     writing: float,
 ) -> float:
-    """Time of validations over that of the training between two: a forward each, and a checkpoint."""
+    """Time of one validation (forward passes and a checkpoint) per time of training between two."""
     if options.validate_every is None:
         return 0.0
     one = window_flops(model, run.window)
@@ -145,39 +161,42 @@ def _validation_share(
     return reading + writing / training_seconds
 
 
-def _misfit(model: ModelProfile, kept: Kept, run: PlannedRun, hardware: Hardware) -> str | None:
-    """One sentence where a run needs more memory than there is: by how much, and what would fit."""
+def _misfit(
+    model: ModelProfile, activations: ActivationBytes, run: PlannedRun, hardware: Hardware
+) -> str | None:
+    """How much memory the run lacks and which settings would fit; None if it fits."""
     room = USABLE * hardware.memory
 
-    def needed(tried: PlannedRun) -> float:
-        return sum(memory(model, kept, tried).values())
+    def needed(candidate: PlannedRun) -> float:
+        return sum(memory(model, activations, candidate).values())
 
     if needed(run) <= room:
         return None
-    told = (
-        f"The run takes {needed(run) / GIB:,.1f} GiB on a GPU and {hardware.name} has room for "
+    problem = (
+        f"The run needs {needed(run) / GIB:,.1f} GiB per GPU and {hardware.name} has room for "
         f"{room / GIB:,.1f}: {(needed(run) - room) / GIB:,.1f} GiB too much"
     )
-    words, tried = [], run
-    for word, changed in _changes(run):
-        tried = dataclasses.replace(tried, **changed)
-        words.append(word)
-        if needed(tried) <= room:
-            return f"{told}; it fits with {' and '.join(words)} ({needed(tried) / GIB:,.1f} GiB)."
+    flags, candidate = [], run
+    for flag, changes in _smaller(run):
+        candidate = dataclasses.replace(candidate, **changes)
+        flags.append(flag)
+        size = f"{needed(candidate) / GIB:,.1f} GiB"
+        if needed(candidate) <= room:
+            return f"{problem}; it fits with {' and '.join(flags)} ({size})."
     return (
-        f"{told}, and with shards, recomputed windows and one row a GPU it still takes "
-        f"{needed(tried) / GIB:,.1f} GiB: take GPUs with more memory, shorter windows or a smaller "
+        f"{problem}. With shards, recomputed windows and one row per GPU it still takes "
+        f"{needed(candidate) / GIB:,.1f} GiB: use GPUs with more memory, shorter windows or a smaller "
         "model."
     )
 
 
-def _changes(run: PlannedRun) -> list[tuple[str, dict[str, Any]]]:
-    """What makes a run smaller, the cheapest first."""
+def _smaller(run: PlannedRun) -> list[tuple[str, dict[str, Any]]]:
+    """Flags that make a run need less memory, the cheapest first."""
     changes: list[tuple[str, dict[str, Any]]] = []
     if run.recompute == "none":
         changes.append(("--recompute window", {"recompute": "window"}))
     if run.processes > 1 and not run.shard:
-        # Shards are not compiled.
+        # --compile does not work with --shard.
         changes.append(("--shard", {"shard": True, "compiled": False}))
     if run.rows > 1:
         changes.append((f"--rows {run.processes}", {"rows": 1}))

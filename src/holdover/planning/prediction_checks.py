@@ -1,7 +1,8 @@
-"""Predictions beside measurements: records of runs that were made, and what the plan says of them.
+"""Compares predictions with the records of real runs.
 
-Utilisation and the seconds of launches are taken from the same records (their medians), so speeds only
-show how far one number each carries; memory and talk have nothing that was fitted to their records.
+The defaults for utilisation and launch time are medians of these same records, so the comparison of
+speeds only shows how well two constants fit all of them. No constant of memory or communication was
+fitted to a record.
 """
 
 import json
@@ -13,23 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from ..config import RecurrenceConfig
-from .communication import Talk, talk_at
-from .flops import flops_a_token
+from .costs import Communication, communication_at, flops_a_token, memory, step_seconds
 from .hardware import HARDWARE, Hardware
-from .memory import memory
-from .model_profile import kept_bytes, profile_model
-from .options import UTILISATION
-from .run import PlannedRun
-from .seconds import step_seconds
+from .model_profile import activation_bytes, profile_model
+from .options import UTILISATION, PlannedRun
 
 GIB = 2**30
-# Windows of fewer tokens leave a GPU waiting for launches.
-LARGE = 4096
+# With fewer tokens per window, over all rows, the GPU waits for kernel launches.
+LARGE_WINDOW = 4096
 
 
 @dataclass(frozen=True)
-class Checked:
-    """One record of a GPU: what was predicted and what was measured."""
+class RunCheck:
+    """Prediction and measurement for one record of a GPU."""
 
     name: str
     case: str
@@ -39,84 +36,86 @@ class Checked:
     speed: float
     speed_measured: float
     large: bool
-    utilisation: float  # that was reached
-    launch_seconds: float  # a layer and window
+    utilisation: float  # measured
+    launch_seconds: float  # measured, per layer and window
 
 
 @dataclass(frozen=True)
-class CheckedTalk:
-    """One way to hold a model in several processes."""
+class CommunicationCheck:
+    """Seconds per step for one way to train in several processes: copies or shards."""
 
     case: str
-    one_process: float  # seconds of its step with all rows
-    alone: float  # seconds of a step without talk
+    one_process: float  # one process with all rows
+    silent: float  # several processes without communication
     predicted: float
     measured: float
 
 
-def check(folders: Sequence[Path]) -> tuple[list[Checked], list[CheckedTalk]]:
-    """All records of some folders."""
-    checked: list[Checked] = []
-    talks: list[CheckedTalk] = []
+def check(folders: Sequence[Path]) -> tuple[list[RunCheck], list[CommunicationCheck]]:
+    """Compare all records in these folders."""
+    runs: list[RunCheck] = []
+    communications: list[CommunicationCheck] = []
     for folder in folders:
         paths = sorted(folder.glob("*.json"))
         if not paths:
             raise ValueError(
-                f"There are no records in {folder}: give folders such as results/speed."
+                f"--check: there are no records in {folder}. Give folders such as results/speed."
             )
         for path in paths:
             record = json.loads(path.read_text())
             kind = record.get("benchmark")
             if kind in ("speed", "training"):
-                checked.append(_checked(f"{folder.name}/{path.stem}", record))
+                runs.append(_check_run(f"{folder.name}/{path.stem}", record))
             elif kind == "scaling":
-                talks += _checked_talk(record)
+                communications += _check_communication(record)
             else:
-                raise ValueError(f"{path} is no record of speed, training or scaling.")
-    return checked, talks
+                raise ValueError(
+                    f"--check: {path} is not a record of benchmarks/speed.py, training.py or scaling.py."
+                )
+    return runs, communications
 
 
-def calibration(checked: Sequence[Checked]) -> tuple[float, float]:
-    """Utilisation of large windows, and seconds of a layer's launches: medians of records."""
+def calibration(runs: Sequence[RunCheck]) -> tuple[float, float]:
+    """Medians over the records: utilisation of large windows, seconds to launch a layer's kernels."""
     return (
-        statistics.median(one.utilisation for one in checked if one.large),
-        statistics.median(one.launch_seconds for one in checked if not one.large),
+        statistics.median(run.utilisation for run in runs if run.large),
+        statistics.median(run.launch_seconds for run in runs if not run.large),
     )
 
 
-def markdown(checked: Sequence[Checked], talks: Sequence[CheckedTalk]) -> str:
+def markdown(runs: Sequence[RunCheck], communications: Sequence[CommunicationCheck]) -> str:
     lines: list[str] = []
-    if checked:
+    if runs:
         lines += [
             "| record | rows | peak GiB predicted | measured | ratio | tokens/s predicted | measured | "
             "ratio |",
             "|---|---|---|---|---|---|---|---|",
         ]
-    for one in sorted(checked, key=lambda one: (-one.rows, one.name)):
+    for run in sorted(runs, key=lambda run: (-run.rows, run.name)):
         lines.append(
-            f"| {one.name} | {one.rows} | {one.memory / GIB:.2f} | {one.memory_measured / GIB:.2f} | "
-            f"{one.memory / one.memory_measured:.2f} | {one.speed:,.0f} | {one.speed_measured:,.0f} | "
-            f"{one.speed / one.speed_measured:.2f} |"
+            f"| {run.name} | {run.rows} | {run.memory / GIB:.2f} | {run.memory_measured / GIB:.2f} | "
+            f"{run.memory / run.memory_measured:.2f} | {run.speed:,.0f} | {run.speed_measured:,.0f} | "
+            f"{run.speed / run.speed_measured:.2f} |"
         )
-    if talks:
+    if communications:
         lines += [
             "",
-            "| held as | one process, all rows | two, without talk | predicted | measured | ratio |",
+            "| mode | one process, all rows | two, no communication | predicted | measured | ratio |",
             "|---|---|---|---|---|---|",
         ]
-    for talked in talks:
+    for check in communications:
         lines.append(
-            f"| {talked.case} | {1000 * talked.one_process:.0f} ms | {1000 * talked.alone:.0f} ms | "
-            f"{1000 * talked.predicted:.0f} ms | {1000 * talked.measured:.0f} ms | "
-            f"{talked.predicted / talked.measured:.2f} |"
+            f"| {check.case} | {1000 * check.one_process:.0f} ms | {1000 * check.silent:.0f} ms | "
+            f"{1000 * check.predicted:.0f} ms | {1000 * check.measured:.0f} ms | "
+            f"{check.predicted / check.measured:.2f} |"
         )
     return "\n".join(lines).strip()
 
 
 def _shape(record: dict[str, Any]) -> dict[str, Any]:
-    found = re.search(r"(\d+) layers x (\d+)", record["model"])
-    assert found is not None, record["model"]
-    layers, width = map(int, found.groups())
+    match = re.search(r"(\d+) layers x (\d+)", record["model"])
+    assert match is not None, record["model"]
+    layers, width = map(int, match.groups())
     return {
         "n_layer": layers,
         "n_embd": width,
@@ -128,7 +127,7 @@ def _shape(record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _checked(name: str, record: dict[str, Any]) -> Checked:
+def _check_run(name: str, record: dict[str, Any]) -> RunCheck:
     trained = record["benchmark"] == "training"
     given: dict[str, Any] | None = record.get("settings")
     stock = not trained and given is None
@@ -153,21 +152,21 @@ def _checked(name: str, record: dict[str, Any]) -> Checked:
     )
     measured = record["train"]
     hardware = _hardware(measured.get("device", record["provenance"]["device"]))
-    kept = kept_bytes("gpt2", shape, run.precision)
-    alone = Talk(0.0, 0.0, 0.0, 1.0)
-    seconds = step_seconds(model, run, hardware, UTILISATION, alone).step
+    activations = activation_bytes("gpt2", shape, run.precision)
+    nothing_sent = Communication(0.0, 0.0, 0.0, 1.0)
+    seconds = step_seconds(model, run, hardware, UTILISATION, nothing_sent).step
     per_window = run.tokens_a_batch / measured["tokens_per_second"] / run.windows
     passes = 4 / 3 if run.recompute == "window" else 1.0
     flops = sum(flops_a_token(model, run).values()) * measured["tokens_per_second"]
-    return Checked(
+    return RunCheck(
         name=name,
         case="train" if trained else record["case"],
         rows=run.rows,
-        memory=sum(memory(model, kept, run).values()),
+        memory=sum(memory(model, activations, run).values()),
         memory_measured=measured["peak_bytes"],
         speed=run.tokens_a_batch / seconds,
         speed_measured=measured["tokens_per_second"],
-        large=run.rows * run.window >= LARGE,
+        large=run.rows * run.window >= LARGE_WINDOW,
         utilisation=flops / hardware.peak,
         launch_seconds=per_window / model.layers / passes,
     )
@@ -177,15 +176,18 @@ def _hardware(device: str) -> Hardware:
     for name, row in HARDWARE.items():
         if name.upper() in device:
             return row
-    raise ValueError(f"The record's device {device} is not in the table of GPUs.")
+    raise ValueError(
+        f"--check: a record was made on {device}, which is not in the table of GPUs: "
+        f"{', '.join(HARDWARE)}."
+    )
 
 
-def _checked_talk(record: dict[str, Any]) -> list[CheckedTalk]:
-    """Steps with talk, from the step without and the speed of collectives of that size."""
+def _check_communication(record: dict[str, Any]) -> list[CommunicationCheck]:
+    """Predict a step from the same step without communication and the speed of the collectives."""
     shape = _shape(record) | {"n_positions": record["window"]}
     model = profile_model("gpt2", shape, RecurrenceConfig(window=record["window"]))
     assert model.parameters == record["parameters"]
-    alone = record["side_by_side"]["fastest"]
+    silent = record["side_by_side"]["fastest"]
     others = (record["processes"] - 1) / record["processes"]
     size = record["collective_bytes"]
     speeds = {
@@ -195,7 +197,7 @@ def _checked_talk(record: dict[str, Any]) -> list[CheckedTalk]:
         * size
         / (record["all_gather"]["fastest"] + record["reduce_scatter"]["fastest"]),
     }
-    found = []
+    checks = []
     for case, speed in speeds.items():
         run = PlannedRun(
             rows=record["rows"] // record["processes"],
@@ -204,12 +206,8 @@ def _checked_talk(record: dict[str, Any]) -> list[CheckedTalk]:
             processes=record["processes"],
             shard=case == "shards",
         )
-        talk = talk_at(model, run, speed)
         # Processes that compute and send on the same cores hide nothing.
-        predicted = alone + talk.exposed(hiding=0.0)
-        found.append(
-            CheckedTalk(
-                case, record["one_process"]["fastest"], alone, predicted, record[case]["fastest"]
-            )
-        )
-    return found
+        predicted = silent + communication_at(model, run, speed).exposed(hiding=0.0)
+        one_process, measured = record["one_process"]["fastest"], record[case]["fastest"]
+        checks.append(CommunicationCheck(case, one_process, silent, predicted, measured))
+    return checks
