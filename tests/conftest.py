@@ -1,30 +1,24 @@
-"""Makes the tests' own modules importable and keeps torch from using more cores than there are."""
+"""Sets up every test process: threads, signals and garbage collection."""
 
 import gc
 import os
-import sys
-from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-# Also of the processes that tests start.
+# Also for the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-TESTS = Path(__file__).parent
-sys.path.insert(0, str(TESTS / "support"))
-# Some tests share cases with another room's.
-sys.path += [str(room) for room in sorted(TESTS.iterdir()) if room.is_dir()]
 
-import torch  # noqa: E402 - after the environment is set
+import torch
 
 torch.set_num_threads(1)
-# Importing makes millions of objects and no garbage: looking for it takes a quarter of that time.
+# Importing makes millions of objects and no garbage. The collector would take a quarter of that time.
 gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """What importing has made stays to the end: no collection of garbage need look through it.
+    """Keep everything that was imported out of garbage collection.
 
-    It took a quarter of a second each time that a test or a run collects.
+    Otherwise each collection takes a quarter of a second.
     """
     gc.freeze()
     gc.enable()

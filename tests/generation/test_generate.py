@@ -11,7 +11,6 @@ from itertools import islice
 import psutil
 import pytest
 import torch
-from test_writer import OPTIONS, PROMPTS, WINDOW, Forwards, just_fits, model_of, re_fed
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
@@ -30,6 +29,7 @@ from holdover.generation import open_window
 from holdover.generation.window_cache import WindowCache
 from holdover.generation.writer import Sampler, Writer
 from tiny import VOCABULARY, attach, build, tokens
+from writing import OPTIONS, PROMPTS, WINDOW, Forwards, just_fits, model_of, re_fed
 
 NAMES = ["gpt2", "opt", "llama"]
 ENDLESS = {"eos_token_id": None}

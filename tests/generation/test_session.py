@@ -10,14 +10,15 @@ from random import Random
 
 import pytest
 import torch
-from test_data_encoders import byte_level, metaspace, ragged_text
 
 import holdover
+from fast_tokenizers import byte_level, metaspace, ragged_text
 from holdover import Session
 from holdover.generation import session as session_module
 from holdover.generation.session_file import read_session
 from holdover.generation.writer import Sampler, Writer
 from holdover.tokenization.encoders import ByteEncoder, HFEncoder
+from scripts import SUPPORT
 from tiny import attach, build
 
 CARRIES = {
@@ -95,8 +96,7 @@ def continue_all(folder):
 
 
 def in_a_new_process(call):
-    folders = [str(Path(__file__).parents[1] / room) for room in ("support", "tokenization")]
-    folders.append(str(Path(__file__).parent))
+    folders = [str(SUPPORT), str(Path(__file__).parent)]
     script = f"import sys; sys.path[:0] = {folders}; {call}"
     # Tests run side by side: more threads than cores would only wait for each other.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -12,8 +12,8 @@ import pytest
 import torch
 from lm_eval.api.registry import get_model
 from lm_eval.tasks import TaskManager
-from test_evaluate_score import brute_force
 
+from brute_force import brute_force
 from evaluations import prose, subwords
 from harnessed import (
     CARRIES,

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from test_rem import LargestTensor, close, draw
 
 from holdover.ops.rem import RecurrenceEncoding, rem
 from holdover.ops.rsa import RSA, SoftmaxAttention, choose, rsa
 from holdover.ops.scan import scan
+from kernels import LargestTensor, close, draw
 from reference import rem as reference
 
 COMPUTATIONS = ("dense", "split", "linear")

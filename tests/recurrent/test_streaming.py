@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from test_contract import GRID, OPTIONS, combinations
 
+from contract_grid import GRID, OPTIONS, combinations
 from tiny import BLOCKS, DECODERS, attach, build, tokens
 
 WINDOW = 9

@@ -4,7 +4,8 @@ import importlib.util
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+SUPPORT = Path(__file__).parent
+ROOT = SUPPORT.parents[1]
 
 
 def script(path: str):

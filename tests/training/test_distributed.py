@@ -21,8 +21,9 @@ from runs import (
     weights_of,
     write_documents,
 )
+from scripts import SUPPORT
 
-WORKER = Path(__file__).parents[1] / "support" / "distributed_worker.py"
+WORKER = SUPPORT / "distributed_worker.py"
 SECONDS = 120.0
 # Documents of different lengths in rows that two processes cannot share evenly.
 UNEVEN = {"accumulate": 2, "rows": 3, "max_steps": 8, "epochs": 9, "validate_every": 200}
