@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Also for the processes that tests start.
@@ -11,6 +12,10 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import torch
 
 torch.set_num_threads(1)
+# A shell starts background jobs with SIGINT ignored, and so would every process that a test starts.
+# Tests that interrupt such a process need Python's own handling.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # Importing makes millions of objects and no garbage. The collector would take a quarter of that time.
 gc.disable()
 
