@@ -77,7 +77,9 @@ def test_imports_are_declared(path):
     for name, at_the_top in IMPORTS[path]:
         assert name in REQUIRED | OPTIONAL, f"declare {name} in pyproject.toml"
         if at_the_top and name != allowed:
-            assert name in REQUIRED, f"{name} is optional: import it inside the function that uses it"
+            assert name in REQUIRED, (
+                f"{name} is optional: import it inside the function that uses it"
+            )
 
 
 def test_declared_packages_are_used():
@@ -94,7 +96,9 @@ def test_a_package_is_declared_once():
 
 def test_tested_versions_are_pinned():
     pinned = {
-        package(line) for line in (ROOT / "constraints.txt").read_text().splitlines() if line[0] != "#"
+        package(line)
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if line[0] != "#"
     }
     development = {package(line) for line in PROJECT["optional-dependencies"]["dev"]}
     assert REQUIRED | development <= pinned
