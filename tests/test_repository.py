@@ -3,13 +3,11 @@
 import ast
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 import holdover
 from holdover.bundled import PLAIN, RECURRENT, bundled_model, scores_on_books
@@ -166,33 +164,6 @@ def test_files_stay_readable():
     for path in SOURCE.rglob("*.py"):
         assert len(path.read_text().splitlines()) <= 400, path
         assert path.stem not in {"utils", "common", "helpers", "misc"}
-
-
-def test_the_readmes_example_runs(tmp_path, monkeypatch):
-    """With a tiny random GPT-2 and a byte tokenizer in place of the hub's."""
-    import transformers
-
-    from tiny import build
-
-    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    base = build("gpt2", n_positions=1024, vocab_size=256)
-
-    class Bytes:
-        def __call__(self, text, return_tensors):
-            ids = torch.tensor([list(text.encode())])
-            return type("Encoded", (), {"input_ids": ids})
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", lambda name: base)
-    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda name: Bytes())
-    found: dict = {}
-    exec(block.group(1), found)
-    assert found["base"] is base
-    assert (tmp_path / "book.state").stat().st_size < 8192
-    again = holdover.RecurrentModel.from_pretrained(tmp_path / "my-model")
-    state = holdover.State.load(tmp_path / "book.state")
-    again.adopt(state)
-    shutil.rmtree(tmp_path / "my-model")
 
 
 def shown_in_readme(name: str) -> str:

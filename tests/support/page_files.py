@@ -4,6 +4,9 @@ from pathlib import Path
 
 import holdover
 from forecasts import seasonal_csv
+from holdover.bundled import bundled_model
+from holdover.runs.models import open_model, quietly
+from holdover.tokenization.encoders import open_encoder
 from readers import save_encoder, sweet_or_hard, write_questions
 
 NOVEL = Path(holdover.__file__).parent / "bundled" / "the_time_machine.txt"
@@ -19,4 +22,13 @@ def write_files(folder: Path) -> None:
     seasonal_csv(folder / "power.csv", rows=360)
     save_encoder(folder / "my-encoder")
     write_questions(folder / "questions.json", sweet_or_hard(20))
+    save_stock(folder / "stock-model")
     (folder / "long-text.txt").write_text("it is sweet , " + "w1 w2 w3 " * 40 + "apple stone")
+
+
+def save_stock(folder: Path) -> None:
+    """A model as it lies on the hub, with its tokenizer: the bundled one without what was added."""
+    stock = holdover.remove_recurrence(open_model("books-plain"))
+    with quietly():
+        stock.save_pretrained(folder)
+    open_encoder(bundled_model("books-plain")).tokenizer.save_pretrained(folder)
