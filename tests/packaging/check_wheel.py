@@ -207,7 +207,7 @@ def verbs(python: Path, environment: dict[str, str], folder: Path) -> set[str]:
 
 
 def run(python: Path, folder: Path) -> None:
-    hidden = ("PYTHONPATH", "VIRTUAL_ENV")
+    hidden = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV")
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     environment |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
     environment |= {

@@ -84,7 +84,7 @@ def test_imports_are_declared(path):
 
 def test_declared_packages_are_used():
     names = {name for found in IMPORTS.values() for name, _ in found}
-    assert REQUIRED | OPTIONAL == names | set(NOT_IMPORTED)
+    assert names | set(NOT_IMPORTED) == REQUIRED | OPTIONAL
     assert not names & set(NOT_IMPORTED)
 
 
