@@ -3,6 +3,9 @@
 import gc
 import os
 import signal
+import zlib
+
+import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Also for the processes that tests start.
@@ -16,6 +19,8 @@ torch.set_num_threads(1)
 # Tests that interrupt such a process need Python's own handling.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# Tests whose first case was collected.
+sampled: set[str] = set()
 # Importing makes millions of objects and no garbage. The collector would take a quarter of that time.
 gc.disable()
 
@@ -27,3 +32,18 @@ def pytest_collection_finish() -> None:
     """
     gc.freeze()
     gc.enable()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Leave a sample of the cases of a test that is marked `sampled(N)`; the others are nightly.
+
+    About one case in N stays, chosen by its name, and always the first.
+    """
+    marker = item.get_closest_marker("sampled")
+    if marker is None:
+        return
+    test = item.nodeid.partition("[")[0]
+    first = test not in sampled
+    sampled.add(test)
+    if not first and zlib.crc32(item.nodeid.encode()) % marker.args[0]:
+        item.add_marker(pytest.mark.nightly)

@@ -294,6 +294,7 @@ def at(place: int) -> slice:
 # --- Compiled, half precision ------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(
     ("name", "options"),

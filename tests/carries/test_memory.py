@@ -65,6 +65,7 @@ def make(**options):
     [({}, WIDTH), ({"carry": "tokens", "slots": 3}, 3 * WIDTH), ({"pooling": "max"}, WIDTH)],
     ids=["pooled", "tokens", "max"],
 )
+@pytest.mark.sampled(3)
 def test_with_recompute_memory_is_flat(options, values):
     model = make(**options)
     peak(model, 2, "window")

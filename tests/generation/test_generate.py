@@ -94,6 +94,7 @@ def padded(texts):
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.sampled(2)
 def test_generated_is_streamed_is_re_fed_past_the_position_limit(name, options):
     model = model_of(name, positions=just_fits(options), **options)
     for length in PROMPTS:
@@ -142,6 +143,7 @@ def test_inside_the_first_window_it_is_transformers_own(name, carry, way):
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+@pytest.mark.sampled(3)
 def test_every_way_across_windows_is_re_fed(options, way):
     model = model_of(**options)
     batch = padded([tokens(1, 5, 3), tokens(1, 23, 4), tokens(1, 14, 5)])
@@ -677,6 +679,7 @@ def cost_of_transformers(name):
     ],
     ids=["gpt2", "everywhere", "overlap", "tokens", "none", "opt", "llama"],
 )
+@pytest.mark.sampled(4)
 def test_inside_a_window_a_token_costs_what_it_costs_transformers(name, options):
     """Counted, not timed: on a GPU a small model's token is nothing but launches and waiting."""
     model = attach(of_twelve_layers(name), window=100, **options)
@@ -713,6 +716,7 @@ class Weighing(StoppingCriteria):
         return torch.zeros(len(input_ids), dtype=torch.bool)
 
 
+@pytest.mark.nightly
 def test_memory_does_not_grow_with_what_was_written():
     # Kept, each token would take half a kilobyte: five megabytes, more than the hundredth below.
     sizes = {"n_positions": 256, "n_layer": 1, "n_head": 1, "n_embd": 64}

@@ -261,6 +261,7 @@ def test_holdover_does_not_need_lm_eval():
     assert done.returncode == 0 and "pip install 'holdover[harness]'" in done.stdout, done.stderr
 
 
+@pytest.mark.nightly
 def test_the_harnesss_command_line():
     done = run(None, "-m", "holdover.language.lm_eval", "run", "--help")
     assert done.returncode == 0 and "--model_args" in done.stdout, done.stderr

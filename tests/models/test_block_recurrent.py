@@ -433,6 +433,7 @@ def test_saved_and_opened_through_auto_classes(tmp_path):
 # Dynamo warns of its own ways of tracing autograd functions.
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(("gate", "path"), [("lstm", "single")])
+@pytest.mark.nightly
 def test_compiled_steps_are_the_same(gate, path):
     """Without a graph break, forward and backward, padded and not."""
     torch._dynamo.reset()

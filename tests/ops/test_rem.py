@@ -108,6 +108,7 @@ def test_row_sums_are_bounded(dilations):
 @pytest.mark.parametrize("way", [scan, convolve], ids=lambda way: way.__name__)
 @pytest.mark.parametrize("options", [*OPTIONS, {"truncate": 200}], ids=str)
 @pytest.mark.parametrize("dilations", DILATIONS, ids=str)
+@pytest.mark.sampled(2)
 def test_every_way_is_the_product_with_the_matrix(way, options, dilations):
     for queries, memory in ((1, 0), (1, 40), (77, 0), (200, 250), (390, 1)):
         kernel = make(dilations, grad=True, **options)

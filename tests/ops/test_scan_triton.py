@@ -20,8 +20,13 @@ HEADS = len(KINDS)
 OPERATORS = torch.ops.holdover
 
 
+@pytest.mark.nightly
 def test_as_interpreted():
     run_interpreted(__file__)
+
+
+def test_a_sample_as_interpreted():
+    run_interpreted(__file__, "half_precision or one_head")
 
 
 @pytest.fixture(autouse=True)

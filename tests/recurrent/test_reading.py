@@ -56,6 +56,7 @@ def rows_of(data):
 
 
 @pytest.mark.parametrize(("name", "carry", "overlap"), MEETING)
+@pytest.mark.sampled(2)
 def test_windows_give_what_texts_give(name, carry, overlap):
     model = attach(build(name), overlap=overlap, **CARRIES[carry]).double().train(False)
     ids, starts = two_rows()

@@ -350,6 +350,7 @@ TOKENS = {
 
 @pytest.mark.parametrize("options", POOLED.values(), ids=POOLED)
 @pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.sampled(2)
 def test_pooled(backbone: str, options: dict[str, Any]) -> None:
     # Windows of 5, 5 and 2 positions without overlap.
     check(backbone, even(2, 12, backbone == "bert"), **options)

@@ -7,7 +7,7 @@ from holdover.windows import Window
 
 
 def spans(length, window, overlap):
-    """(first input, behind the last input, first input that is scored) of a document's windows."""
+    """(first input, one past the last input, first input that is scored) of a document's windows."""
     inputs, start, done = length - 1, 0, 0
     found = []
     while done < inputs:

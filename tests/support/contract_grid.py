@@ -79,6 +79,18 @@ def law(rows=tuple(ROWS)):
     return combinations(LAWS[-1])
 
 
+# The samples of `make quick`: every kind of state, with a few backbones.
+QUICK_ROWS = ("gpt2", "llama", "bert", "xlnet", BLOCKS)
+QUICK = ("pooled", "tokens-learned", "none", "rsa-pooled", "memory", "blocks")
+
+
 def combinations(pairs):
-    named = [pytest.param(name, OPTIONS[label], id=f"{name}-{label}") for name, label in pairs]
+    """Parametrize a test by (backbone, settings). Pairs of a FOURTH law run in `make nightly`."""
+    named = []
+    for name, label in pairs:
+        quick = name in QUICK_ROWS and label in QUICK
+        marks = [pytest.mark.quick] if quick else []
+        if name not in WHOLE and label not in REACHING and not quick:
+            marks = [pytest.mark.nightly]
+        named.append(pytest.param(name, OPTIONS[label], id=f"{name}-{label}", marks=marks))
     return pytest.mark.parametrize(("name", "options"), named)

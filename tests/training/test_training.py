@@ -159,6 +159,7 @@ TOKENS = {"carry": "tokens", "slots": 2}
     ],
     ids=["gpt2-pooled", "gpt2-recomputed-tokens", "llama-tokens", "llama-recomputed-pooled"],
 )
+@pytest.mark.sampled(4)
 def test_the_step_compiles_without_graph_breaks(name, recompute, options):
     torch._dynamo.reset()
     ids = tokens(2, 27)
