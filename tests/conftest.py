@@ -19,8 +19,8 @@ torch.set_num_threads(1)
 # Tests that interrupt such a process need Python's own handling.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# Tests whose first case was collected.
-sampled: set[str] = set()
+# Markers and tests whose first case was collected.
+sampled: set[tuple[str, str]] = set()
 # Importing makes millions of objects and no garbage. The collector would take a quarter of that time.
 gc.disable()
 
@@ -35,15 +35,17 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Leave a sample of the cases of a test that is marked `sampled(N)`; the others are nightly.
+    """Share the cases of a test among `make quick`, `make test` and `make nightly`.
 
-    About one case in N stays, chosen by its name, and always the first.
+    sampled(N) leaves about one case in N in `make test` and makes the others nightly; quick_sampled(N)
+    makes about one in N quick. Which ones depends on their names. The first is always among them.
     """
-    marker = item.get_closest_marker("sampled")
-    if marker is None:
-        return
-    test = item.nodeid.partition("[")[0]
-    first = test not in sampled
-    sampled.add(test)
-    if not first and zlib.crc32(item.nodeid.encode()) % marker.args[0]:
-        item.add_marker(pytest.mark.nightly)
+    for marker, added in (("sampled", pytest.mark.nightly), ("quick_sampled", pytest.mark.quick)):
+        sampling = item.get_closest_marker(marker)
+        if sampling is None:
+            continue
+        test = (marker, item.nodeid.partition("[")[0])
+        chosen = test not in sampled or zlib.crc32(item.nodeid.encode()) % sampling.args[0] == 0
+        sampled.add(test)
+        if chosen == (marker == "quick_sampled"):
+            item.add_marker(added)

@@ -71,6 +71,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+@pytest.mark.quick
 def test_imports_follow_the_laws(path):
     own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
     for other in imported_rooms(path) - {own}:
@@ -82,6 +83,7 @@ def test_imports_follow_the_laws(path):
                 assert other not in APPLICATIONS, f"application {own} imports application {other}"
 
 
+@pytest.mark.quick
 def test_importing_holdover_loads_only_names():
     """The root package loads a name's module when the name is first used."""
     code = "import sys, holdover; print(*sorted(sys.modules))"
@@ -113,6 +115,7 @@ def test_attaching_loads_nothing_below_the_core():
     assert not more & {"accelerate", "rich", "jinja2", "scipy", "matplotlib", "pandas", "yaml"}
 
 
+@pytest.mark.quick
 def test_only_some_rooms_know_transformers():
     for path in FILES:
         relative = path.relative_to(SOURCE)
@@ -125,6 +128,7 @@ def test_only_some_rooms_know_transformers():
             assert "transformers" not in {name.split(".")[0] for name in names}, relative
 
 
+@pytest.mark.quick
 def test_public_names_are_these():
     assert sorted(holdover.__all__) == [
         "BACKBONES",

@@ -8,6 +8,8 @@ import torch
 from holdover import Recompute, State
 from holdover import unrolling as unroll
 
+pytestmark = pytest.mark.quick
+
 
 @dataclass(frozen=True)
 class Number:

@@ -116,6 +116,7 @@ def test_logits_of_two_windows_never_live_at_once(name):
         holdover.remove_recurrence(model)
 
 
+@pytest.mark.quick
 def test_evaluation_keeps_nothing_but_the_state():
     model = make()
     with torch.no_grad():

@@ -133,6 +133,7 @@ def test_a_token_goes_forward_once_and_once_more_in_the_overlap(length, options)
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 @pytest.mark.parametrize("carry", ["pooled", "none"])
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.quick_sampled(6)
 def test_inside_the_first_window_it_is_transformers_own(name, carry, way):
     model = model_of(name, window=40, carry=carry)
     batch = padded([tokens(1, 9, 3), tokens(1, 4, 4)])
@@ -144,6 +145,7 @@ def test_inside_the_first_window_it_is_transformers_own(name, carry, way):
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 @pytest.mark.sampled(3)
+@pytest.mark.quick_sampled(8)
 def test_every_way_across_windows_is_re_fed(options, way):
     model = model_of(**options)
     batch = padded([tokens(1, 5, 3), tokens(1, 23, 4), tokens(1, 14, 5)])
@@ -162,6 +164,7 @@ def test_beams_across_windows_are_re_fed_in_other_models_too(name):
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.quick_sampled(4)
 def test_an_uneven_batch_is_its_rows_one_by_one(name, options):
     model = model_of(name, **options)
     # Inside the first window, full ones, equal places of different windows, the same length twice.
@@ -244,6 +247,7 @@ def test_the_implementation_of_attention_may_change_inside_a_window():
     torch.testing.assert_close(torch.cat(logits, 1), whole)
 
 
+@pytest.mark.quick
 def test_rows_at_the_same_place_share_a_forward():
     model = model_of(overlap=3)
     calls = []
@@ -503,6 +507,7 @@ def test_stop_strings_end_a_stream_too(caplog):
     assert len(list(model.stream(prompt, tokenizer=tokenizer, **none))) == 40
 
 
+@pytest.mark.quick
 def test_disabled_it_is_the_stock_model():
     model, prompt = model_of("llama"), tokens(1, 12)
     base = build("llama").double()

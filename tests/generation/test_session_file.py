@@ -18,6 +18,8 @@ from holdover.generation.session_position import Sampling, layout
 from holdover.tokenization.encoders import ByteEncoder, HFEncoder
 from tiny import attach, build
 
+pytestmark = pytest.mark.quick
+
 MUTATIONS = 2000
 REHASHED = 1200
 HOSTILE = [

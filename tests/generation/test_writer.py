@@ -9,6 +9,8 @@ from holdover.generation.writer import Sampler, Writer
 from tiny import VOCABULARY, attach, build, tokens
 from writing import OPTIONS, PROMPTS, WINDOW, Forwards, just_fits, model_of, re_fed
 
+pytestmark = pytest.mark.quick
+
 
 def stream(model, input_ids, *, max_new_tokens, state=None, **chosen):
     """The tokens that a writer adds to a text."""

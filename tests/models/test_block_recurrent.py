@@ -54,6 +54,7 @@ def every_gradient(loss, model):
 
 
 @pytest.mark.parametrize(("gate", "path"), FORMS)
+@pytest.mark.quick_sampled(3)
 def test_it_is_the_reference(gate, path):
     """Outputs, memory, states and all gradients over three blocks, the last of them short."""
     model = brt(state_gate=gate, state_path=path)

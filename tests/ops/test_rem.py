@@ -37,6 +37,7 @@ OPTIONS = [
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("dilations", [(1, 1, 1, 1), (3, 6, 2, 12)], ids=str)
 @pytest.mark.parametrize(("queries", "memory"), [(9, 0), (5, 8), (1, 13)])
+@pytest.mark.quick_sampled(4)
 def test_matrices_are_the_loops(options, dilations, queries, memory):
     kernel = make(dilations, grad=True, **options)
     found = rem(kernel, queries, memory + queries)

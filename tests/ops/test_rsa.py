@@ -44,6 +44,7 @@ def biased(queries: int, keys: int) -> torch.Tensor:
 @pytest.mark.parametrize(("queries", "keys"), [(9, 9), (6, 14)])
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.quick_sampled(6)
 def test_the_loops(computation, queries, keys, causal, with_bias):
     """Outputs and the gradients of queries, keys, values, bias and all parameters."""
     encoding = make(masked=causal, truncate=8)

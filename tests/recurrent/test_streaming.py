@@ -16,6 +16,7 @@ STREAMED = [
 
 
 @combinations(STREAMED)
+@pytest.mark.quick_sampled(12)
 def test_pieces_are_the_whole(name, options):
     model = attach(build(name), **options)
     overlap = options.get("overlap", 0)
