@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from contract_grid import GRID, OPTIONS, QUICK, QUICK_ROWS
+from holdover import CARRIES
 from nightly import commit_date, complaint, last_record
 from scripts import ROOT, SUPPORT
 
@@ -76,3 +78,8 @@ def test_the_record_counts_every_ending(tmp_path):
     ]
     assert len(record["slowest"]) == 4
     assert {"date", "commit", "versions", "device", "seconds", "python"} <= set(record)
+
+
+def test_make_quick_tries_every_kind_of_state():
+    assert {OPTIONS[label].get("carry", "pooled") for label in QUICK} == set(CARRIES)
+    assert {(name, label) for name, label in GRID if name in QUICK_ROWS and label in QUICK}
