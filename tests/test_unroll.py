@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from holdover import Recompute, State
-from holdover import unrolling as unroll
+from holdover.unrolling import unroll
 
 pytestmark = pytest.mark.quick
 

@@ -7,6 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import holdover
+from holdover.carries.base import Block
 from holdover.cli import entry as cli
 from holdover.models import block_recurrent
 from holdover.models.transformer_xl import TransformerXLForCausalLM
@@ -327,7 +328,7 @@ def test_nothing_is_dropped_of_the_state():
     layer = model.backbone.transformer.layers[LAYER]
     states = torch.randn(2, VECTORS, 32, dtype=torch.float64)
     inputs = torch.randn(2, WINDOW, 32, dtype=torch.float64)
-    block = holdover.mechanisms.carry.Block(inputs, None, None, states, None)
+    block = Block(inputs, None, None, states, None)
     assert torch.equal(layer.next_state(block), layer.next_state(block))
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from holdover import OutputRequest
-from holdover import unrolling as unroll
 from holdover.text.window_loader import Walk, training_rows, whole_documents
+from holdover.unrolling import unroll
 from holdover.windows import IGNORED
 from streams import stream
 from tiny import DECODERS, attach, build, tokens
