@@ -294,7 +294,7 @@ def at(place: int) -> slice:
 # --- Compiled, half precision ------------------------------------------------------------------
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(99)
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(
     ("name", "options"),

@@ -27,7 +27,7 @@ def write_files(folder: Path) -> None:
 
 
 def save_stock(folder: Path) -> None:
-    """A model as it lies on the hub, with its tokenizer: the bundled one without what was added."""
+    """A model as it lies on the hub, with its tokenizer: the bundled one without its recurrence."""
     stock = holdover.remove_recurrence(open_model("books-plain"))
     with quietly():
         stock.save_pretrained(folder)

@@ -18,7 +18,7 @@ PROMPTS = [1, WINDOW, WINDOW + 1, 4 * WINDOW - 2]
 
 
 def model_of(name="gpt2", positions=None, **options):
-    """In double precision: what a window read whole and one read by tokens say is then the same."""
+    """In double precision, where a window read whole and one read by tokens give the same logits."""
     limits = {} if positions is None else {"max_position_embeddings": positions}
     return attach(build(name, **limits).double(), **options).double()
 
@@ -30,10 +30,10 @@ def just_fits(options):
 
 @torch.no_grad()
 def re_fed(model, ids, count, state=None, written=None):
-    """Greedy, all of the text through the model for every token.
+    """Greedy decoding that reads the whole text again for every token.
 
-    No output sees a later token (test_contract), so what was written needs to be read only once: if
-    each of its tokens is the likeliest behind those before it, it is what re-feeding writes.
+    No output sees a later token (test_contract). So one pass over `written` suffices if each of its
+    tokens is the likeliest after those before it.
     """
     prompt = ids.shape[1]
     if written is not None and len(written) == count:
