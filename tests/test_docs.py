@@ -7,7 +7,6 @@ with the reason; its verb and flags are checked all the same.
 import contextlib
 import functools
 import io
-import json
 import re
 import shutil
 import subprocess
@@ -19,16 +18,13 @@ from pathlib import Path
 import pytest
 import torch
 
-import holdover
 from holdover.bundled import bundled_model
 from holdover.cli import entry as cli
-from holdover.experiments.records import read_records
-from holdover.forecasting.data.named import open_series
 from holdover.forecasting.models.registry import FORECASTERS
-from holdover.questions.files import read_questions
 from holdover.runs.models import open_model
 from holdover.tokenization.encoders import open_encoder
 from page_files import write_files
+from page_results import OF_COMMANDS, OF_PYTHON
 from pages import PAGES, blocks, commands, mentions
 from scripts import ROOT
 
@@ -37,14 +33,14 @@ REPLACED = {
     "README.md": {"gpt2": "books-plain", "wikitext-103": "time-machine"},
     "docs/generation.md": {"DIR": "books-recurrent"},
 }
+# The shape of every Informer.
 TINY = "d_model=16,n_heads=8,d_ff=16"
-# What is added to a verb's commands to make them short. A flag that is given twice has its last value.
+# Words added to a verb's commands to make them short. A flag that is given twice has its last value.
 SHORTER = {
     "train": "--rows 1 --windows 2 --max-steps 2 --validation-tokens 200",
     "eval": "--document-tokens 400 --diagnose-windows 2 --timed-windows 2 --draws 100",
     "generate": "--max-new-tokens 5",
     "forecast train": "epochs=1 rows=64",
-    "forecast train --model informer": f"shape={TINY}",
     "qa train": "epochs=1",
 }
 SMALL = 'model="gpt2", from_scratch=True, tokenizer="bytes", shape={"n_layer": 2, "n_embd": 24}'
@@ -146,6 +142,7 @@ def verb_of(words: list[str]) -> str:
 
 
 def starts(words: list[str], beginnings) -> str | None:
+    """The beginning that the command has, if any."""
     line = " ".join(words)
     return next((one for one in beginnings if f"{line} ".startswith(f"{one} ")), None)
 
@@ -163,7 +160,7 @@ def shortened(page: str, words: list[str]) -> list[str]:
 
 
 def run(page: str, words: list[str], capsys) -> str:
-    """What a command prints; it has to end as it should."""
+    """Run a command that must succeed, or be refused as REFUSED says; returns what it prints."""
     arguments = shortened(page, words)
     code = cli.main(arguments)
     printed = capsys.readouterr()
@@ -186,8 +183,8 @@ def test_commands_run(page, place, capsys):
             continue
         assert words[0] == "holdover", f"{page}: say how to run {words}"
         printed[" ".join(words)] = run(page, words, capsys)
-    if page in WRITTEN:
-        WRITTEN[page](place, list(printed.values()))
+    if page in OF_COMMANDS:
+        OF_COMMANDS[page](place, list(printed.values()))
 
 
 def launched(words: list[str]) -> list[str]:
@@ -239,8 +236,8 @@ def test_python_runs(page, place, capsys):
         exec(compile(text, page, "exec"), names)
         if "EXPERIMENT" in names:
             (place / "mine.py").write_text(changed(page, block.text))
-    if page in PRINTED:
-        PRINTED[page](place, names, capsys.readouterr().out.splitlines())
+    if page in OF_PYTHON:
+        OF_PYTHON[page](place, capsys.readouterr().out.splitlines())
 
 
 def test_blocks_are_run_or_shown():
@@ -314,90 +311,3 @@ def test_verbs_and_flags_exist(page):
 def test_the_table_of_forecasters():
     guide = (ROOT / "docs" / "forecasting.md").read_text()
     assert set(re.findall(r"^\| `(\w+)` \|", guide, re.M)) == set(FORECASTERS)
-
-
-# What the pages promise of their commands' results: (folder, what each command printed).
-
-
-def readme_commands(place, printed):
-    record = json.loads((place / "runs/plain-eval/eval.json").read_text())
-    assert [row["overlap"] for row in record["rows"]] == [0, 5, 10, 30, 50]
-    assert (place / "book.hold").exists() and (place / "page.html").exists()
-
-
-def training_commands(place, printed):
-    recurrent, plain, rsa = (
-        json.loads((place / f"runs/{name}-eval/eval.json").read_text())
-        for name in ("recurrent", "plain", "rsa")
-    )
-    assert plain["model"]["recurrence"]["carry"] == "none" and "state" in recurrent["rows"][0]
-    assert recurrent["rows"][0]["per_unit"]["tokens"] == plain["rows"][0]["per_unit"]["tokens"]
-    assert rsa["model"]["recurrence"]["rsa"] and rsa["model"]["recurrence"]["carry"] == "none"
-    assert (place / "runs/plots/training.png").exists()
-
-
-def forecasting_commands(place, printed):
-    record = json.loads((place / "runs/rsa-eval/forecast_eval.json").read_text())
-    names = [row["name"] for row in record["rows"]]
-    assert names == ["rsa", "informer", "dlinear", "repeat", "seasonal"]
-    assert record["model"]["config"]["rsa"] is True
-    assert len(open_series("runs/tomorrow.csv")) == 24
-    for name in ("tomorrow.png", "tomorrow.svg", "plots/window.png", "plots/error_by_step.png"):
-        assert (place / "runs" / name).exists()
-
-
-def qa_commands(place, printed):
-    record = json.loads((place / "runs/qa-eval/qa_eval.json").read_text())
-    assert [row["name"] for row in record["rows"]] == ["recurrent", "plain"]
-    assert "window" in printed[-1].splitlines()[-2]
-
-
-WRITTEN = {
-    "README.md": readme_commands,
-    "docs/training.md": training_commands,
-    "docs/forecasting.md": forecasting_commands,
-    "docs/qa.md": qa_commands,
-}
-
-
-# The same of their Python: (folder, the names it made, the lines it printed).
-
-
-def readme_python(place, names, lines):
-    assert (place / "book.state").stat().st_size < 8192
-    again = holdover.RecurrentModel.from_pretrained(place / "my-model")
-    again.adopt(holdover.State.load(place / "book.state"))
-
-
-def training_python(place, names, lines):
-    assert float(lines[-1]) > 1
-    assert len(json.loads((place / "runs/python-eval/eval.json").read_text())["rows"]) == 2
-
-
-def forecasting_python(place, names, lines):
-    assert "2020-01-16T00:00:00" in lines[-1]
-
-
-def qa_python(place, names, lines):
-    *_, start, stop = lines[-1].split()
-    assert 0 <= int(start) < int(stop)
-    (question,) = read_questions(Path("shown.json"))
-    assert question.answer in question.context and question.type == "bridge"
-
-
-def experiments_python(place, names, lines):
-    results = ["--results", "results"]
-    run = ["run", "mine.py", "--device", "cpu", *results, "--output", "runs"]
-    assert cli.main(run) == 0
-    records = read_records(place / "results" / "mine" / "smoke")
-    assert set(records.found) == {"plain-seed0", "pooled-seed0"}
-    assert cli.main(["report", *results, "--output", "page.html", "--scales", "smoke"]) == 0
-
-
-PRINTED = {
-    "README.md": readme_python,
-    "docs/training.md": training_python,
-    "docs/forecasting.md": forecasting_python,
-    "docs/qa.md": qa_python,
-    "docs/experiments.md": experiments_python,
-}

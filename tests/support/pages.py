@@ -3,7 +3,6 @@
 import re
 import shlex
 from dataclasses import dataclass
-from pathlib import Path
 
 from scripts import ROOT
 
@@ -67,7 +66,3 @@ def mentions(page: str) -> list[list[str]]:
     text = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(), flags=re.M | re.S)
     spans = (" ".join(span.split()) for span in re.findall(r"`([^`]+)`", text))
     return [shlex.split(span) for span in spans if _is_command(span)]
-
-
-def named_files(words: list[str]) -> list[Path]:
-    return [Path(word) for word in words if word.endswith(".py")]

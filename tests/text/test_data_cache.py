@@ -20,8 +20,8 @@ from holdover.text import token_cache as cache
 from holdover.text.sources import open_source
 from holdover.text.token_cache import tokenise
 from holdover.tokenization.encoders import HFEncoder, open_encoder
-from listed import Listed
 from scripts import SUPPORT
+from streams import Listed
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ import sys, time
 from pathlib import Path
 from holdover.text.token_cache import tokenise
 from holdover.tokenization.encoders import open_encoder
-from listed import Listed
+from streams import Listed
 
 class Slow(Listed):
     def documents(self):
