@@ -1,11 +1,11 @@
-# Every target but help and clean makes the virtual environment first.
+# Every target except help and clean makes the virtual environment first.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-# What is compiled when it is first imported is kept, so that not all that is installed need be compiled.
+# Python compiles a module when it is first imported, and keeps the result: pip need not compile them all.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test slurm-test check bench clean
+.PHONY: help setup demo quick test nightly wheel-test slurm-test check bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -21,10 +21,19 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup ## two pretrained twins read a novel, one with a memory
 	$(BIN)/holdover demo
 
+quick: setup ## does the core hold? (a minute on two cores)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m quick
+
 test: setup ## run the tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-slurm-test: setup ## send jobs to a SLURM cluster of one node that is started on this machine
+nightly: setup ## run the slow tests that `make test` leaves out, and record the result
+	$(BIN)/python tests/support/nightly.py
+
+wheel-test: setup ## build the wheel, install it cleanly, run a command of every verb
+	$(BIN)/python tests/packaging/check_wheel.py
+
+slurm-test: setup ## start a SLURM cluster of one node on this machine and send jobs to it
 	$(BIN)/python -m pytest tests/slurm -m slurm
 
 check: setup ## formatting, lint, types

@@ -6,6 +6,8 @@ import torch
 import holdover.loss
 from holdover.loss import cross_entropy_sum, linear_cross_entropy
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize("slice_length", [3, 7, 4096])
 @pytest.mark.parametrize("bias", [True, False])

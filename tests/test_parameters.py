@@ -7,6 +7,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 import holdover
 from tiny import attach, build, tokens
 
+pytestmark = pytest.mark.quick
+
 
 def test_gpt2_small_gets_388580_parameters():
     """Three hidden layers of 200 between 768 and 768, and one weight a layer: 0.31 %."""

@@ -3,13 +3,11 @@
 import ast
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 import holdover
 from holdover.bundled import PLAIN, RECURRENT, bundled_model, scores_on_books
@@ -73,6 +71,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+@pytest.mark.quick
 def test_imports_follow_the_laws(path):
     own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
     for other in imported_rooms(path) - {own}:
@@ -84,6 +83,7 @@ def test_imports_follow_the_laws(path):
                 assert other not in APPLICATIONS, f"application {own} imports application {other}"
 
 
+@pytest.mark.quick
 def test_importing_holdover_loads_only_names():
     """The root package loads a name's module when the name is first used."""
     code = "import sys, holdover; print(*sorted(sys.modules))"
@@ -115,6 +115,7 @@ def test_attaching_loads_nothing_below_the_core():
     assert not more & {"accelerate", "rich", "jinja2", "scipy", "matplotlib", "pandas", "yaml"}
 
 
+@pytest.mark.quick
 def test_only_some_rooms_know_transformers():
     for path in FILES:
         relative = path.relative_to(SOURCE)
@@ -127,6 +128,7 @@ def test_only_some_rooms_know_transformers():
             assert "transformers" not in {name.split(".")[0] for name in names}, relative
 
 
+@pytest.mark.quick
 def test_public_names_are_these():
     assert sorted(holdover.__all__) == [
         "BACKBONES",
@@ -170,33 +172,6 @@ def test_files_stay_readable():
     for path in SOURCE.rglob("*.py"):
         assert len(path.read_text().splitlines()) <= 400, path
         assert path.stem not in {"utils", "common", "helpers", "misc"}
-
-
-def test_the_readmes_example_runs(tmp_path, monkeypatch):
-    """With a tiny random GPT-2 and a byte tokenizer in place of the hub's."""
-    import transformers
-
-    from tiny import build
-
-    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    base = build("gpt2", n_positions=1024, vocab_size=256)
-
-    class Bytes:
-        def __call__(self, text, return_tensors):
-            ids = torch.tensor([list(text.encode())])
-            return type("Encoded", (), {"input_ids": ids})
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", lambda name: base)
-    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda name: Bytes())
-    found: dict = {}
-    exec(block.group(1), found)
-    assert found["base"] is base
-    assert (tmp_path / "book.state").stat().st_size < 8192
-    again = holdover.RecurrentModel.from_pretrained(tmp_path / "my-model")
-    state = holdover.State.load(tmp_path / "book.state")
-    again.adopt(state)
-    shutil.rmtree(tmp_path / "my-model")
 
 
 def shown_in_readme(name: str) -> str:

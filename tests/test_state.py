@@ -10,6 +10,8 @@ from safetensors.torch import load_file, save_file
 import holdover
 from tiny import attach, build, tokens
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture(scope="module")
 def model():

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from holdover import Recompute, State, unroll
+from holdover import Recompute, State
+from holdover.unrolling import unroll
+
+pytestmark = pytest.mark.quick
 
 
 @dataclass(frozen=True)

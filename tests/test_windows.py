@@ -8,6 +8,8 @@ import torch
 from holdover import cut
 from holdover.windows import join, last_tokens, lay_out, shift_left
 
+pytestmark = pytest.mark.quick
+
 
 def test_the_papers_example_of_overlap():
     """T = 10, o = 3: targets t_2..11, then t_12..18, t_19..25 (its generic span misprints n = 0)."""

@@ -17,6 +17,7 @@ CLOSE = {"rtol": 2e-4, "atol": 2e-4}
 
 @pytest.mark.parametrize("options", [{}, {"carry": "tokens", "slots": 2}], ids=["pooled", "tokens"])
 @pytest.mark.parametrize(("name", "task"), HEADS)
+@pytest.mark.quick_sampled(8)
 def test_every_head_reads_many_windows_and_trains(name, task, options):
     base = build(name, task)
     model = attach(base, **options).train()
@@ -51,6 +52,7 @@ def test_every_head_reads_many_windows_and_trains(name, task, options):
 
 
 @pytest.mark.parametrize(("name", "task"), [p.values for p in HEADS if "lm" not in p.values[1]])
+@pytest.mark.quick
 def test_one_window_is_the_stock_model(name, task):
     base = build(name, task)
     ids = tokens(2, 9)

@@ -5,9 +5,9 @@ import json
 
 import pytest
 import torch
-from test_contract import RSA
 
 import holdover
+from contract_grid import RSA
 from holdover import BACKBONES
 from holdover.backbones.rsa import ConfigView, RSAHook
 from holdover.cli import entry as cli
@@ -294,6 +294,7 @@ def at(place: int) -> slice:
 # --- Compiled, half precision ------------------------------------------------------------------
 
 
+@pytest.mark.sampled(99)
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(
     ("name", "options"),

@@ -65,6 +65,7 @@ def make(**options):
     [({}, WIDTH), ({"carry": "tokens", "slots": 3}, 3 * WIDTH), ({"pooling": "max"}, WIDTH)],
     ids=["pooled", "tokens", "max"],
 )
+@pytest.mark.sampled(3)
 def test_with_recompute_memory_is_flat(options, values):
     model = make(**options)
     peak(model, 2, "window")
@@ -115,6 +116,7 @@ def test_logits_of_two_windows_never_live_at_once(name):
         holdover.remove_recurrence(model)
 
 
+@pytest.mark.quick
 def test_evaluation_keeps_nothing_but_the_state():
     model = make()
     with torch.no_grad():

@@ -10,16 +10,7 @@ import holdover
 from holdover import BACKBONES
 from holdover.backbones.heads import head_classes
 from holdover.cli import entry as cli
-
-
-def refusal(capsys, *arguments):
-    """The sentence on stderr of a request that is refused with exit code 2."""
-    assert cli.main(list(arguments)) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith("holdover: ")
-    assert printed.err.count("\n") == 1 and printed.err.endswith((".\n", "?\n"))
-    return printed.err
+from refusals import refusal
 
 
 def test_backbones_lists_every_architecture_and_class(capsys, monkeypatch):

@@ -82,6 +82,7 @@ def mean_over(losses):
 @torch.no_grad()
 @pytest.mark.parametrize("lengths", [(80,), MANY], ids=["one document", "many documents"])
 @pytest.mark.parametrize("carry", CARRIES)
+@pytest.mark.sampled(3)
 def test_every_loss_by_hand(carry, lengths):
     model = double_model(**CARRIES[carry])
     tokens = stream(*lengths)

@@ -1,12 +1,10 @@
-"""The file that docs/experiments.md shows, run: fewer steps, a smaller model, else as it stands."""
+"""What docs/experiments.md and docs/related.md say of the experiments holds."""
 
 import re
 from pathlib import Path
 
 from holdover.bundled import bundled_model
-from holdover.cli import entry as cli
 from holdover.experiments.experiment_file import open_experiment
-from holdover.experiments.records import read_records
 from holdover.language.options import TrainOptions
 from holdover.text.options import TextOptions
 from holdover.text.splits import read_text
@@ -14,28 +12,6 @@ from holdover.tokenization.encoders import open_encoder
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "experiments.md").read_text()
-SMALL = 'model="gpt2", from_scratch=True, tokenizer="bytes", shape={"n_layer": 2, "n_embd": 24}'
-
-
-def test_a_file_of_ones_own(tmp_path):
-    (text,) = re.findall(r"```python\n(.*?)```", GUIDE, re.S)
-    shorter = text.replace('model="books-plain"', SMALL).replace(
-        "max_steps=30", "max_steps=1, validation_tokens=200"
-    )
-    shorter = shorter.replace(
-        '(run, data="time-machine")', '(run, data="time-machine", document_tokens=200)'
-    )
-    assert shorter.count("max_steps=1, validation_tokens=200") == 1 and "books-plain" not in shorter
-    (tmp_path / "mine.py").write_text(shorter.replace("300", "24"))
-    places = ["--results", str(tmp_path / "results"), "--output", str(tmp_path / "runs")]
-    words = [str(tmp_path / "mine.py"), "--device", "cpu", "--cache-dir", str(tmp_path / "cache")]
-    assert cli.main(["run", *words, *places]) == 0
-    assert set(read_records(tmp_path / "results" / "mine" / "smoke").found) == {
-        "plain-seed0",
-        "pooled-seed0",
-    }
-    page = ["--output", str(tmp_path / "page.html"), "--scales", "smoke"]
-    assert cli.main(["report", *places[:2], *page]) == 0
 
 
 def test_every_experiment_is_listed():

@@ -105,6 +105,7 @@ def test_a_file_is_read_as_it_stands(tmp_path, monkeypatch):
     assert nats == [2.9, 2.8]
 
 
+@pytest.mark.nightly
 def test_side_by_side_is_the_same(tmp_path):
     alone = run(tmp_path / "alone", experiment_file(tmp_path), seeds=(4,)).found
     together = run(tmp_path / "both", experiment_file(tmp_path), seeds=(4,), together=2).found

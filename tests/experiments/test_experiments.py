@@ -73,6 +73,7 @@ def test_at_every_scale_layouts_name_runs_that_there_are(path):
 
 
 @every_experiment
+@pytest.mark.sampled(9)
 def test_the_smallest_scale_runs_and_is_reported(path, tmp_path):
     results = tmp_path / "results"
     words = ["--scale", "smoke", "--seeds", "0", "--device", "cpu", "--results", str(results)]

@@ -535,6 +535,7 @@ def chromium():
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.sampled(4)
 def test_a_browser_shows_it(width, scheme, results, chromium):
     chromium.open(page_of(results), width, 900, scheme)
     assert chromium.value("document.documentElement.scrollWidth") <= width

@@ -57,6 +57,7 @@ def chromium():
     opened.close()
 
 
+@pytest.mark.nightly
 def test_a_tapped_point_says_where_it_comes_from(tmp_path, chromium):
     given = {"results": tmp_path / "results", "output": tmp_path / "runs", "device": "cpu"}
     run_experiment(experiment_file(tmp_path), RunOptions(**given))

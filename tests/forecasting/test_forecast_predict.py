@@ -77,6 +77,7 @@ def test_several_series(tmp_path, capsys):
     assert "series=west is not in power.csv, which has north, south" in said
 
 
+@pytest.mark.nightly
 def test_the_same_in_another_process(tmp_path):
     shape = "d_model=16,n_heads=8,d_ff=16,rsa=true"
     run = train(tmp_path, model="informer", shape=shape, epochs=1)

@@ -265,6 +265,7 @@ def test_compiled_forecasts_with_other_gradients_are_refused(tmp_path, compiles_
 # torch's own, while it follows a function with a gradient of its own.
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @pytest.mark.parametrize("rsa", [{}, {"rsa": True}, {"rsa": True, "lazy_rem": True}], ids=str)
+@pytest.mark.sampled(3)
 def test_a_compiler_can_follow_informer_to_its_end(rsa):
     """Without a compiler's minutes: the whole reading is one graph, with the same random numbers."""
     torch.manual_seed(0)

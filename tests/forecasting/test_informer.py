@@ -90,6 +90,7 @@ def assert_same(model, batch):
 @pytest.mark.parametrize("distil", [True, False])
 @pytest.mark.parametrize("attention", ["prob", "full"])
 @pytest.mark.parametrize("recurrence", [{}, RSA], ids=["plain", "rsa"])
+@pytest.mark.sampled(2)
 def test_it_is_the_loops(recurrence, attention, distil):
     """In training, with the norms of the batch: forecasts and all gradients."""
     model = informer(attention=attention, distil=distil, **recurrence).train()

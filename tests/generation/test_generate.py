@@ -11,7 +11,6 @@ from itertools import islice
 import psutil
 import pytest
 import torch
-from test_writer import OPTIONS, PROMPTS, WINDOW, Forwards, just_fits, model_of, re_fed
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
@@ -30,6 +29,7 @@ from holdover.generation import open_window
 from holdover.generation.cursor import Cursor, GenerationCache
 from holdover.generation.writer import Sampler, Writer
 from tiny import VOCABULARY, attach, build, tokens
+from writing import OPTIONS, PROMPTS, WINDOW, Forwards, just_fits, model_of, re_fed
 
 NAMES = ["gpt2", "opt", "llama"]
 ENDLESS = {"eos_token_id": None}
@@ -95,6 +95,7 @@ def padded(texts):
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.sampled(2)
 def test_generated_is_streamed_is_re_fed_past_the_position_limit(name, options):
     model = model_of(name, positions=just_fits(options), **options)
     for length in PROMPTS:
@@ -133,6 +134,7 @@ def test_a_token_goes_forward_once_and_once_more_in_the_overlap(length, options)
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 @pytest.mark.parametrize("carry", ["pooled", "none"])
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.quick_sampled(6)
 def test_inside_the_first_window_it_is_transformers_own(name, carry, way):
     model = model_of(name, window=40, carry=carry)
     batch = padded([tokens(1, 9, 3), tokens(1, 4, 4)])
@@ -143,6 +145,8 @@ def test_inside_the_first_window_it_is_transformers_own(name, carry, way):
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+@pytest.mark.sampled(3)
+@pytest.mark.quick_sampled(8)
 def test_every_way_across_windows_is_re_fed(options, way):
     model = model_of(**options)
     batch = padded([tokens(1, 5, 3), tokens(1, 23, 4), tokens(1, 14, 5)])
@@ -161,6 +165,7 @@ def test_beams_across_windows_are_re_fed_in_other_models_too(name):
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.quick_sampled(4)
 def test_an_uneven_batch_is_its_rows_one_by_one(name, options):
     model = model_of(name, **options)
     # Inside the first window, full ones, equal places of different windows, the same length twice.
@@ -243,6 +248,7 @@ def test_the_implementation_of_attention_may_change_inside_a_window():
     torch.testing.assert_close(torch.cat(logits, 1), whole)
 
 
+@pytest.mark.quick
 def test_rows_at_the_same_place_share_a_forward():
     model = model_of(overlap=3)
     calls = []
@@ -502,6 +508,7 @@ def test_stop_strings_end_a_stream_too(caplog):
     assert len(list(model.stream(prompt, tokenizer=tokenizer, **none))) == 40
 
 
+@pytest.mark.quick
 def test_disabled_it_is_the_stock_model():
     model, prompt = model_of("llama"), tokens(1, 12)
     base = build("llama").double()
@@ -678,6 +685,7 @@ def cost_of_transformers(name):
     ],
     ids=["gpt2", "everywhere", "overlap", "tokens", "none", "opt", "llama"],
 )
+@pytest.mark.sampled(4)
 def test_inside_a_window_a_token_costs_what_it_costs_transformers(name, options):
     """Counted, not timed: on a GPU a small model's token is nothing but launches and waiting."""
     model = attach(of_twelve_layers(name), window=100, **options)
@@ -714,6 +722,7 @@ class Weighing(StoppingCriteria):
         return torch.zeros(len(input_ids), dtype=torch.bool)
 
 
+@pytest.mark.nightly
 def test_memory_does_not_grow_with_what_was_written():
     # Kept, each token would take half a kilobyte: five megabytes, more than the hundredth below.
     sizes = {"n_positions": 256, "n_layer": 1, "n_head": 1, "n_embd": 64}

@@ -10,14 +10,15 @@ from random import Random
 
 import pytest
 import torch
-from test_data_encoders import byte_level, metaspace, ragged_text
 
 import holdover
+from fast_tokenizers import byte_level, metaspace, ragged_text
 from holdover import Session
 from holdover.generation import session as session_module
 from holdover.generation.session_file import read_session
 from holdover.generation.writer import Sampler, Writer
 from holdover.tokenization.encoders import ByteEncoder, HFEncoder
+from scripts import SUPPORT
 from tiny import attach, build
 
 CARRIES = {
@@ -95,8 +96,7 @@ def continue_all(folder):
 
 
 def in_a_new_process(call):
-    folders = [str(Path(__file__).parents[1] / room) for room in ("support", "tokenization")]
-    folders.append(str(Path(__file__).parent))
+    folders = [str(SUPPORT), str(Path(__file__).parent)]
     script = f"import sys; sys.path[:0] = {folders}; {call}"
     # Tests run side by side: more threads than cores would only wait for each other.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -135,6 +135,7 @@ def test_a_new_process_writes_what_the_old_one_would_have(tmp_path):
 
 
 @pytest.mark.parametrize("options", CARRIES.values(), ids=CARRIES.keys())
+@pytest.mark.quick_sampled(3)
 def test_saved_at_every_token_of_three_windows(options, tmp_path):
     session = session_of(**options)
     session.read("K.")
@@ -192,6 +193,7 @@ def test_saved_within_a_character(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("options", CARRIES.values(), ids=CARRIES.keys())
+@pytest.mark.quick_sampled(2)
 def test_any_order_is_one_writer_fed_the_same(options, choices):
     model = model_of(**options)
     session, writer = Session(model, ByteEncoder(), seed=3), Writer(model)
@@ -240,6 +242,7 @@ def test_the_pieces_of_a_file_are_the_whole(make, tmp_path, readings, monkeypatc
         assert file.bytes == file.size
 
 
+@pytest.mark.quick
 def test_a_file_is_continued_where_it_was_left(tmp_path, readings, monkeypatch):
     monkeypatch.setattr(session_module, "WINDOWS_AT_ONCE", 2)
     tokenizer, text = byte_level(), ragged_text(3, words=300)
@@ -297,6 +300,7 @@ def test_a_changed_file_is_not_continued(tmp_path):
 
 
 @pytest.mark.parametrize("place", [1, 2, 3, 6])
+@pytest.mark.quick
 def test_a_step_that_is_interrupted_has_not_been(place):
     model = model_of(overlap=3)
     session, twin = (Session(model, ByteEncoder()) for _ in range(2))

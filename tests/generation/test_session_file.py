@@ -10,14 +10,16 @@ from random import Random
 import pytest
 import torch
 from safetensors.torch import load, save, save_file
-from test_data_encoders import byte_level, metaspace
 
+from fast_tokenizers import byte_level, metaspace
 from holdover import Session
 from holdover.generation.session_file import BLANK, read_session
 from holdover.generation.session_position import Sampling, layout
 from holdover.storage import NewerFormatError
 from holdover.tokenization.encoders import ByteEncoder, HFEncoder
 from tiny import attach, build
+
+pytestmark = pytest.mark.quick
 
 MUTATIONS = 2000
 REHASHED = 1200

@@ -7,6 +7,9 @@ import torch
 
 from holdover.generation.writer import Sampler, Writer
 from tiny import VOCABULARY, attach, build, tokens
+from writing import OPTIONS, PROMPTS, WINDOW, Forwards, just_fits, model_of, re_fed
+
+pytestmark = pytest.mark.quick
 
 
 def stream(model, input_ids, *, max_new_tokens, state=None, **chosen):
@@ -14,60 +17,6 @@ def stream(model, input_ids, *, max_new_tokens, state=None, **chosen):
     writer = Writer(model, state, Sampler(**chosen))
     writer.read(input_ids)
     return islice(writer, max_new_tokens)
-
-
-WINDOW = 9
-OPTIONS = {
-    "pooled": {},
-    "pooled-overlap": {"overlap": 3},
-    "tokens": {"carry": "tokens", "slots": 2},
-    "tokens-overlap": {"carry": "tokens", "slots": 2, "overlap": 3},
-    "none": {"carry": "none"},
-    "none-overlap": {"carry": "none", "overlap": 3},
-}
-# Inside the first window, exactly one, one and a bit, several.
-PROMPTS = [1, WINDOW, WINDOW + 1, 4 * WINDOW - 2]
-
-
-def model_of(name="gpt2", positions=None, **options):
-    """In double precision: what a window read whole and one read by tokens say is then the same."""
-    limits = {} if positions is None else {"max_position_embeddings": positions}
-    return attach(build(name, **limits).double(), **options).double()
-
-
-def just_fits(options):
-    """Positions of a model that can hold one window and no token more."""
-    return WINDOW + 2 * options.get("slots", 0)
-
-
-@torch.no_grad()
-def re_fed(model, ids, count, state=None, written=None):
-    """Greedy, all of the text through the model for every token.
-
-    No output sees a later token (test_contract), so what was written needs to be read only once: if
-    each of its tokens is the likeliest behind those before it, it is what re-feeding writes.
-    """
-    prompt = ids.shape[1]
-    if written is not None and len(written) == count:
-        read = torch.cat([ids, torch.tensor([written[:-1]], dtype=ids.dtype)], 1)
-        likeliest = model(read, state=state).logits[0, prompt - 1 :].argmax(-1)
-        if likeliest.tolist() == written:
-            return written
-    for _ in range(count):
-        following = model(ids, state=state).logits[:, -1:].argmax(-1)
-        ids = torch.cat([ids, following], 1)
-    return ids[0, prompt:].tolist()
-
-
-class Forwards:
-    """How many tokens went through the embedding."""
-
-    def __init__(self, model):
-        self.tokens = 0
-        model.get_input_embeddings().register_forward_hook(self._count)
-
-    def _count(self, module, args, output):
-        self.tokens += args[0].numel()
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())

@@ -12,8 +12,8 @@ import pytest
 import torch
 from lm_eval.api.registry import get_model
 from lm_eval.tasks import TaskManager
-from test_evaluate_score import brute_force
 
+from brute_force import brute_force
 from evaluations import prose, subwords
 from harnessed import (
     CARRIES,
@@ -261,6 +261,7 @@ def test_holdover_does_not_need_lm_eval():
     assert done.returncode == 0 and "pip install 'holdover[harness]'" in done.stdout, done.stderr
 
 
+@pytest.mark.nightly
 def test_the_harnesss_command_line():
     done = run(None, "-m", "holdover.language.lm_eval", "run", "--help")
     assert done.returncode == 0 and "--model_args" in done.stdout, done.stderr

@@ -3,7 +3,8 @@
 Run once, with the code of commit 1e078ae, into a folder that does not exist yet:
 
     git worktree add --detach OLD 1e078ae
-    PYTHONPATH=OLD/src HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 python tests/legacy/write_files.py
+    export HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
+    PYTHONPATH=OLD/src:tests/support python tests/legacy/write_files.py
 
 Never run it with later code: the files would no longer be those of 0.1.0.
 """
@@ -20,6 +21,9 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+import holdover
 from legacy_reading import (
     FORECASTERS,
     GPT2,
@@ -35,9 +39,6 @@ from legacy_reading import (
     train_command,
     verb,
 )
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-
-import holdover
 
 HERE = Path(__file__).parent
 SPECIAL = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}

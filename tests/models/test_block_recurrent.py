@@ -55,6 +55,7 @@ def every_gradient(loss, model):
 
 
 @pytest.mark.parametrize(("gate", "path"), FORMS)
+@pytest.mark.quick_sampled(3)
 def test_it_is_the_reference(gate, path):
     """Outputs, memory, states and all gradients over three blocks, the last of them short."""
     model = brt(state_gate=gate, state_path=path)
@@ -434,6 +435,7 @@ def test_saved_and_opened_through_auto_classes(tmp_path):
 # Dynamo warns of its own ways of tracing autograd functions.
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(("gate", "path"), [("lstm", "single")])
+@pytest.mark.nightly
 def test_compiled_steps_are_the_same(gate, path):
     """Without a graph break, forward and backward, padded and not."""
     torch._dynamo.reset()

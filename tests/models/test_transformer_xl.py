@@ -49,6 +49,8 @@ SETTINGS = {
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["differentiable", "stopped"])
 @pytest.mark.parametrize(("memory", "changes"), SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.sampled(3)
+@pytest.mark.quick_sampled(6)
 def test_it_is_the_reference(memory, changes, stopped):
     """Outputs, memory and all gradients over four segments."""
     model = xl(memory=memory, **changes)

@@ -23,8 +23,13 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 SIDE = 16
 
 
+@pytest.mark.nightly
 def test_as_interpreted():
     run_interpreted(__file__)
+
+
+def test_a_sample_as_interpreted():
+    run_interpreted(__file__, "half_precision or later_tokens")
 
 
 @pytest.fixture(autouse=True)

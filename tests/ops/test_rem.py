@@ -6,25 +6,16 @@ import random
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from holdover.ops import scan as scan_module
 from holdover.ops.rem import Kernels, RecurrenceEncoding, lag_weights, make_kernels, rem
 from holdover.ops.scan import convolve, empty_state, scan, scan_on, step
+from kernels import KINDS, LargestTensor, close, draw, make
 from reference.rem import Head, linear_rnn, matrix
 
-KINDS = ("regular", "regular", "cos", "sin")
-RATES = (0.9, -0.8, 0.85, 0.95)
-ANGLES = (0.0, 0.0, 0.7, 2.1)
 PUBLISHED = {"counts": (0, 0, 0, 0, 2, 2), "dilations": (3, 6, 9, 12)}
 # One cycle for all heads, a common divisor, none and a long cycle, one beyond the length.
 DILATIONS = [(1, 1, 1, 1), (3, 6, 9, 12), (5, 7, 11, 13), (1, 2, 70, 300)]
-
-
-def make(dilations=(1, 1, 1, 1), dtype=torch.float64, grad=False, **options) -> Kernels:
-    rate = torch.tensor(RATES, dtype=dtype, requires_grad=grad)
-    angle = torch.tensor(ANGLES, dtype=dtype, requires_grad=grad)
-    return make_kernels(rate, angle, KINDS, dilations, **options)
 
 
 def reference(kernel: Kernels, queries: int, keys: int) -> torch.Tensor:
@@ -37,15 +28,6 @@ def reference(kernel: Kernels, queries: int, keys: int) -> torch.Tensor:
     return torch.stack([matrix(head, queries, keys) for head in heads])
 
 
-def draw(*shape, dtype=torch.float64, seed=0) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, dtype=torch.float64, generator=generator).to(dtype)
-
-
-def close(one, other, tolerance=1e-10):
-    torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
-
-
 OPTIONS = [
     {"masked": masked, "truncate": truncate, "keep_diagonal": diagonal}
     for masked, truncate, diagonal in itertools.product((True, False), (None, 1, 7), (False, True))
@@ -55,6 +37,7 @@ OPTIONS = [
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("dilations", [(1, 1, 1, 1), (3, 6, 2, 12)], ids=str)
 @pytest.mark.parametrize(("queries", "memory"), [(9, 0), (5, 8), (1, 13)])
+@pytest.mark.quick_sampled(4)
 def test_matrices_are_the_loops(options, dilations, queries, memory):
     kernel = make(dilations, grad=True, **options)
     found = rem(kernel, queries, memory + queries)
@@ -126,6 +109,7 @@ def test_row_sums_are_bounded(dilations):
 @pytest.mark.parametrize("way", [scan, convolve], ids=lambda way: way.__name__)
 @pytest.mark.parametrize("options", [*OPTIONS, {"truncate": 200}], ids=str)
 @pytest.mark.parametrize("dilations", DILATIONS, ids=str)
+@pytest.mark.sampled(2)
 def test_every_way_is_the_product_with_the_matrix(way, options, dilations):
     for queries, memory in ((1, 0), (1, 40), (77, 0), (200, 250), (390, 1)):
         kernel = make(dilations, grad=True, **options)
@@ -298,21 +282,6 @@ def test_a_linear_rnn_is_the_sum_of_its_heads():
     expected = linear_rnn(recurrent, inputs, sequence)
     for found in (scan(kernel, values), rem(kernel, length) @ values):
         close(sequence @ inputs.T + found.sum(1)[0], expected)
-
-
-class LargestTensor(TorchDispatchMode):
-    """How many elements the largest tensor has that any operation makes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.elements = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        output = function(*args, **(kwargs or {}))
-        for tensor in torch.utils._pytree.tree_leaves(output):
-            if isinstance(tensor, torch.Tensor):
-                self.elements = max(self.elements, tensor.untyped_storage().nbytes() // 4)
-        return output
 
 
 def largest(product, length: int, **options) -> int:

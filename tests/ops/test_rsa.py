@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from test_rem import LargestTensor, close, draw
 
 from holdover.ops.rem import RecurrenceEncoding, rem
 from holdover.ops.rsa import RSA, SoftmaxAttention, choose, rsa
 from holdover.ops.scan import scan
+from kernels import LargestTensor, close, draw
 from reference import rem as reference
 
 COMPUTATIONS = ("dense", "split", "linear")
@@ -44,6 +44,7 @@ def biased(queries: int, keys: int) -> torch.Tensor:
 @pytest.mark.parametrize(("queries", "keys"), [(9, 9), (6, 14)])
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.quick_sampled(6)
 def test_the_loops(computation, queries, keys, causal, with_bias):
     """Outputs and the gradients of queries, keys, values, bias and all parameters."""
     encoding = make(masked=causal, truncate=8)

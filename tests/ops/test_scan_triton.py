@@ -7,7 +7,6 @@ import os
 
 import pytest
 import torch
-from test_rem import ANGLES, KINDS, RATES, LargestTensor, draw, make
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -15,13 +14,19 @@ from holdover.ops import rsa_ops
 from holdover.ops.rem import Kernels, RecurrenceEncoding, make_kernels, rem
 from holdover.ops.rsa import RSA, SoftmaxAttention, choose, rsa
 from interpreted import run_interpreted
+from kernels import ANGLES, KINDS, RATES, LargestTensor, draw, make
 
 HEADS = len(KINDS)
 OPERATORS = torch.ops.holdover
 
 
+@pytest.mark.nightly
 def test_as_interpreted():
     run_interpreted(__file__)
+
+
+def test_a_sample_as_interpreted():
+    run_interpreted(__file__, "half_precision or one_head")
 
 
 @pytest.fixture(autouse=True)

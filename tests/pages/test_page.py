@@ -324,6 +324,7 @@ SIZES = {"phone": (390, 844), "desk": (1280, 900)}
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
+@pytest.mark.sampled(4)
 def test_a_browser_shows_it(size, scheme, page, chromium):
     import matplotlib.image
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from holdover import OutputRequest, unroll
+from holdover import OutputRequest
 from holdover.text.window_loader import Walk, training_rows, whole_documents
+from holdover.unrolling import unroll
 from holdover.windows import IGNORED
 from streams import stream
 from tiny import DECODERS, attach, build, tokens
@@ -55,6 +56,8 @@ def rows_of(data):
 
 
 @pytest.mark.parametrize(("name", "carry", "overlap"), MEETING)
+@pytest.mark.sampled(2)
+@pytest.mark.quick_sampled(6)
 def test_windows_give_what_texts_give(name, carry, overlap):
     model = attach(build(name), overlap=overlap, **CARRIES[carry]).double().train(False)
     ids, starts = two_rows()
@@ -89,6 +92,7 @@ def test_windows_give_what_texts_give(name, carry, overlap):
             torch.testing.assert_close(one, other, atol=near, rtol=1e-7)
 
 
+@pytest.mark.quick
 def test_the_state_goes_on_from_batch_to_batch():
     model = attach(build("gpt2"), overlap=2).double()
     data = stream(60, 11, 45)
@@ -142,6 +146,7 @@ def test_reading_otherwise_than_trained():
     assert not torch.equal(own, other)
 
 
+@pytest.mark.quick
 def test_a_model_wants_ids_or_windows():
     model = attach(build("gpt2"))
     with pytest.raises(TypeError, match="input_ids, or windows"):

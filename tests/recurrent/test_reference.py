@@ -350,6 +350,8 @@ TOKENS = {
 
 @pytest.mark.parametrize("options", POOLED.values(), ids=POOLED)
 @pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.sampled(2)
+@pytest.mark.quick_sampled(8)
 def test_pooled(backbone: str, options: dict[str, Any]) -> None:
     # Windows of 5, 5 and 2 positions without overlap.
     check(backbone, even(2, 12, backbone == "bert"), **options)
@@ -357,18 +359,21 @@ def test_pooled(backbone: str, options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("options", TOKENS.values(), ids=TOKENS)
 @pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.quick_sampled(3)
 def test_tokens(backbone: str, options: dict[str, Any]) -> None:
     check(backbone, even(2, 12, backbone == "bert"), carry="tokens", **options)
 
 
 @pytest.mark.parametrize("overlap", [0, 2])
 @pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.quick
 def test_nothing_carried(backbone: str, overlap: int) -> None:
     check(backbone, even(2, 12, backbone == "bert"), carry="none", overlap=overlap)
 
 
 @pytest.mark.parametrize("carry", ["pooled", "tokens"])
 @pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.quick
 def test_every_gradient_is_really_compared(backbone: str, carry: str) -> None:
     """Two zeros agree about nothing: only a key's bias moves all scores alike and may be one."""
     pooling = {"pooling": "attention"} if carry == "pooled" else {}
@@ -385,6 +390,7 @@ def test_every_gradient_is_really_compared(backbone: str, carry: str) -> None:
     ids=lambda columns: f"{columns}-tokens",
 )
 @pytest.mark.parametrize("carry", ["pooled", "tokens"])
+@pytest.mark.quick
 def test_lengths(carry: str, columns: int) -> None:
     batch = even(2, columns, masked=False)
     batch.labels, batch.shifted = random_ids(2, columns, seed=5), True
@@ -419,6 +425,7 @@ BATCHES = {
 
 @pytest.mark.parametrize("options", BATCHES.values(), ids=BATCHES)
 @pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.quick_sampled(6)
 def test_uneven_documents(backbone: str, options: dict[str, Any]) -> None:
     """A padded batch of several documents a row is the documents one by one."""
     check(backbone, uneven(UNEVEN, "mixed", backbone == "bert"), **options)
@@ -427,6 +434,7 @@ def test_uneven_documents(backbone: str, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("carry", ["pooled", "tokens"])
 @pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.quick
 def test_padding_on_one_side(backbone: str, carry: str, side: str) -> None:
     """The usual paddings, without document starts."""
     batch = uneven([[8], [11], [4]], side, backbone == "bert")
@@ -436,6 +444,7 @@ def test_padding_on_one_side(backbone: str, carry: str, side: str) -> None:
 
 @pytest.mark.parametrize("carry", ["pooled", "tokens", "none"])
 @pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.quick
 def test_loss_without_logits(backbone: str, carry: str) -> None:
     """A loss for which no logits are kept is the same, and so are its gradients."""
     start = {} if carry == "none" else {"start": "learned"}
@@ -541,6 +550,7 @@ def test_continued_with_shifted_labels(backbone: str, carry: str, overlap: int) 
     ids=["pooled", "pooled-learned-start-overlap", "tokens-overlap"],
 )
 @pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.quick_sampled(3)
 def test_continued_rows_and_new_documents(
     backbone: str, options: dict[str, Any], side: str
 ) -> None:
@@ -563,6 +573,7 @@ def test_continued_rows_and_new_documents(
 @pytest.mark.parametrize("start", ["none", "learned"])
 @pytest.mark.parametrize("carry", ["pooled", "tokens"])
 @pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.quick_sampled(3)
 def test_row_that_begins_in_a_later_call(backbone: str, carry: str, start: str) -> None:
     """A row of padding alone has no state yet; its first tokens begin a document."""
     model, oracle = build(backbone, carry=carry, start=start, overlap=2)

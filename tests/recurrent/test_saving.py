@@ -10,6 +10,8 @@ from transformers import AutoModelForCausalLM, GPT2LMHeadModel
 import holdover
 from tiny import attach, build, outputs_of, tokens
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture
 def saved_base(tmp_path):

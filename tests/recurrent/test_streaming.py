@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from test_contract import GRID, OPTIONS, combinations
 
+from contract_grid import GRID, OPTIONS, combinations
 from tiny import BLOCKS, DECODERS, attach, build, tokens
 
 WINDOW = 9
@@ -16,6 +16,7 @@ STREAMED = [
 
 
 @combinations(STREAMED)
+@pytest.mark.quick_sampled(12)
 def test_pieces_are_the_whole(name, options):
     model = attach(build(name), **options)
     overlap = options.get("overlap", 0)

@@ -55,6 +55,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.nightly
 def test_one_that_is_signalled_stops_all_and_one_that_is_lost_ends_all(folder, capfd):
     run, alone = folder / "run", folder / "alone"
     arguments = command(folder, output=run, processes=2, **STEPS)

@@ -1,7 +1,7 @@
 """Jobs on a real SLURM: sent, requeued, warned of a time limit, swept, followed, cancelled, failed.
 
-`make slurm-test` runs it. All jobs run side by side on a cluster of one node (cluster.py), and the
-test ends when the slowest has.
+`make slurm-test` runs it. All jobs run side by side on a cluster of one node
+(tests/support/slurm_cluster.py), and the test ends when the slowest job has ended.
 """
 
 import json
@@ -15,9 +15,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from cluster import PATH, cluster, missing
 
 from holdover.cli import entry as cli
+from slurm_cluster import PATH, cluster, missing
 
 pytestmark = pytest.mark.slurm
 

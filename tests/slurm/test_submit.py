@@ -9,7 +9,6 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from test_cli import refusal
 
 from experiments import experiment_file
 from holdover.cli import entry as cli
@@ -27,6 +26,7 @@ from holdover.slurm.scheduler import Seen
 from holdover.slurm.send import Job, in_waves, known_parameters
 from holdover.slurm.sweep import variations
 from holdover.training.signals import Signals
+from refusals import refusal
 
 TRAIN = ["train", "--model", "gpt2", "--data", "novel.txt", "--output", "runs/x"]
 

@@ -5,6 +5,8 @@ such tests need a process of their own. In a test file, functions named interpre
 
     def test_as_interpreted():
         run_interpreted(__file__)
+
+A word of pytest's -k chooses among them.
 """
 
 import os
@@ -18,10 +20,10 @@ import pytest
 import torch
 
 
-def run_interpreted(file: str) -> None:
+def run_interpreted(file: str, chosen: str = "interpreted") -> None:
     if find_spec("triton") is None:
         pytest.skip("triton is not installed: its kernels cannot be interpreted")
-    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", file]
+    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", file, "-k", chosen]
     run = subprocess.run(
         [*command, "-o", "python_functions=interpreted_*"],
         env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},

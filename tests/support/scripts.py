@@ -1,14 +1,15 @@
-"""Files that are run, as modules."""
+"""Scripts as modules, and the folders of the tests."""
 
 import importlib.util
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+SUPPORT = Path(__file__).parent
+ROOT = SUPPORT.parents[1]
 
 
 def script(path: str):
-    """As Python runs it: what lies beside it can be imported."""
+    """A file as a module. As when Python runs it, it can import its neighbours."""
     file = ROOT / path
     spec = importlib.util.spec_from_file_location(file.stem, file)
     module = importlib.util.module_from_spec(spec)

@@ -9,41 +9,19 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
-from test_data_encoders import byte_level, metaspace, ragged_text
 
+from fast_tokenizers import byte_level, metaspace, ragged_text
 from holdover.text import progress
 from holdover.text import token_cache as cache
 from holdover.text.sources import open_source
 from holdover.text.token_cache import tokenise
-from holdover.tokenization.document import Document
 from holdover.tokenization.encoders import HFEncoder, open_encoder
-
-
-class Listed:
-    """Documents from a list of (text, scored)."""
-
-    name, split, has_splits = "listed", "train", False
-
-    def __init__(self, *texts, mark="1"):
-        self.texts = [text if isinstance(text, tuple) else (text, None) for text in texts]
-        self.mark = mark
-        self.reads = 0
-
-    def documents(self):
-        for number, (text, scored) in enumerate(self.texts):
-            self.reads += 1
-            yield Document(f"listed-{number}", lambda text=text: iter([text.encode()]), scored)
-
-    def fingerprint(self):
-        return self.mark
-
-    def size(self):
-        return None
+from scripts import SUPPORT
+from streams import Listed
 
 
 @pytest.fixture
@@ -240,8 +218,9 @@ def test_a_bar_on_a_terminal(tmp_path):
 SLOW_BUILD = """
 import sys, time
 from pathlib import Path
-from holdover.text import Document, open_encoder, tokenise
-from test_data_cache import Listed
+from holdover.text.token_cache import tokenise
+from holdover.tokenization.encoders import open_encoder
+from streams import Listed
 
 class Slow(Listed):
     def documents(self):
@@ -257,10 +236,7 @@ def test_a_killed_build_is_never_trusted(tmp_path):
     call = [sys.executable, "-c", SLOW_BUILD, str(tmp_path)]
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(
-            [str(Path(__file__).parents[1] / room) for room in ("support", "tokenization", "text")]
-            + [os.environ.get("PYTHONPATH", "")]
-        ),
+        "PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]),
     }
     with subprocess.Popen(call, stdout=subprocess.PIPE, env=environment) as building:
         assert building.stdout is not None and b"half-way" in building.stdout.readline()
@@ -288,7 +264,9 @@ def test_other_machines_remains_go_after_a_day(tmp_path):
 MEASURED = """
 import resource, sys
 from pathlib import Path
-from holdover.text import open_encoder, open_source, tokenise
+from holdover.text.sources import open_source
+from holdover.text.token_cache import tokenise
+from holdover.tokenization.encoders import open_encoder
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

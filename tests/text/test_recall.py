@@ -41,6 +41,7 @@ def test_only_answers_are_scored_and_they_need_the_first_window():
 
 
 @pytest.mark.parametrize("name", TWINS)
+@pytest.mark.sampled(99)
 def test_a_recurrent_model_answers_and_its_plain_twin_guesses(name, tmp_path):
     (tmp_path / "settings.yaml").write_text(SETTINGS)
     cache = ["--cache-dir", str(tmp_path / "cache")]

@@ -21,8 +21,9 @@ from runs import (
     weights_of,
     write_documents,
 )
+from scripts import SUPPORT
 
-WORKER = Path(__file__).parents[1] / "support" / "distributed_worker.py"
+WORKER = SUPPORT / "distributed_worker.py"
 SECONDS = 120.0
 # Documents of different lengths in rows that two processes cannot share evenly.
 UNEVEN = {"accumulate": 2, "rows": 3, "max_steps": 8, "epochs": 9, "validate_every": 200}
@@ -147,6 +148,18 @@ def check_read(folder: Path) -> None:
         assert found == pytest.approx(expected, abs=1e-5)
 
 
+def test_two_processes_make_the_run_of_one(tmp_path):
+    """Two copies of a model. The test below goes through every way to share a run."""
+    write_documents(tmp_path / "text.txt", count=9, words=30)
+    shared, alone = (
+        command(tmp_path, output=tmp_path / name, **UNEVEN) for name in ("copies", "alone")
+    )
+    torchrun(tmp_path, [shared])
+    assert cli.main(alone) == 0
+    assert_same_run(tmp_path / "alone", tmp_path / "copies")
+
+
+@pytest.mark.nightly
 def test_two_processes_make_the_run_of_one_and_continue_it(tmp_path):
     """One test, since starting processes is what takes time."""
     make_runs(tmp_path)

@@ -91,6 +91,7 @@ def write_text(folder, documents):
     )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("documents", "bf16"), [(1, False), (12, False), (12, True)])
 def test_a_replayed_run_is_the_run(model, documents, bf16, replays, tmp_path):
@@ -276,6 +277,7 @@ def copies_of_a_step(backbone, carry, masked, monkeypatch):
     return copies.found
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(("backbone", "carry"), RECORDED)
 def test_a_step_can_be_recorded(backbone, carry, masked, monkeypatch):

@@ -104,6 +104,7 @@ def assert_same_end(run: Path, expected: Path) -> None:
     assert sorted(path.name for path in run.iterdir() if ".partial" in path.name) == []
 
 
+@pytest.mark.nightly
 def test_a_run_killed_again_and_again_ends_as_if_undisturbed(lives, undisturbed, tmp_path):
     copy_text(undisturbed, tmp_path)
     run = tmp_path / "run"
@@ -274,6 +275,7 @@ def test_a_second_signal_stops_at_once(signals, last, tmp_path, monkeypatch, cap
     assert capsys.readouterr().err == "holdover: interrupted.\n"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("words", "settings"),
     [
@@ -486,6 +488,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "name",
     [
@@ -544,6 +547,7 @@ def test_the_log_of_a_continued_run_has_every_step_once(cut, tmp_path, monkeypat
         assert [line["step"] for line in validations_of(run)] == [0, 8]
 
 
+@pytest.mark.nightly
 def test_all_that_decides_the_next_step_is_in_a_checkpoint(tmp_path, monkeypatch):
     """Continued elsewhere: in another folder, with other random numbers drawn before."""
     common = {"save_every": 3, "max_steps": 8, "shape": DROPOUT, "overlap": 2}

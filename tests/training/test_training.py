@@ -3,7 +3,6 @@
 import copy
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +10,7 @@ from transformers import Trainer, TrainingArguments
 
 import holdover
 from holdover.recurrent.step import misread_when_compiled
+from scripts import SUPPORT
 from tiny import attach, build, tokens
 
 
@@ -159,6 +159,7 @@ TOKENS = {"carry": "tokens", "slots": 2}
     ],
     ids=["gpt2-pooled", "gpt2-recomputed-tokens", "llama-tokens", "llama-recomputed-pooled"],
 )
+@pytest.mark.sampled(4)
 def test_the_step_compiles_without_graph_breaks(name, recompute, options):
     torch._dynamo.reset()
     ids = tokens(2, 27)
@@ -240,6 +241,7 @@ def test_which_masks_compiled_code_misreads():
 WORKER = """
 import os, sys, torch, torch.distributed as dist
 sys.path.insert(0, {tests!r})
+from scripts import SUPPORT
 from tiny import attach, build, tokens
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
@@ -268,7 +270,7 @@ print("agreed", rank, flush=True)
 def test_two_processes_see_each_parameter_once(tmp_path):
     """Also for texts of one window, whose state nobody reads."""
     script = tmp_path / "worker.py"
-    script.write_text(WORKER.format(tests=str(Path(__file__).parents[1] / "support")))
+    script.write_text(WORKER.format(tests=str(SUPPORT)))
     call = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
         [*call, str(script)], capture_output=True, text=True, timeout=240, check=False
