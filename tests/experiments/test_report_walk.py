@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdover.experiments.report.options import ReportOptions
+from holdover.experiments.options import ReportOptions
 from holdover.experiments.report.write import report
 from recomputed import FEWEST, curve, number, read_all
 from report_page import axes, drawing, place, plain, read_page, steps

@@ -5,6 +5,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
+from holdover.experiments.definition import Figure
+from holdover.experiments.report.charts import draw
+from holdover.experiments.report.section import Section
+from holdover.pages.page import environment
+
 # Elements that nothing ends.
 VOID = ("meta", "br")
 # From the middle of a tick's lettering up to its line.
@@ -72,6 +77,12 @@ def read_page(text: str) -> Node:
     tree.feed(text)
     tree.close()
     return tree.open[0]
+
+
+def drawn_html(figure: Figure, section: Section) -> str:
+    """A figure as the page shows it."""
+    macros = environment().get_template("macros.html").module
+    return str(macros.figure(draw(figure, section))).strip()
 
 
 def drawing(figure: Node) -> Node:

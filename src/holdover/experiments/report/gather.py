@@ -1,26 +1,27 @@
-"""What a report is made of: every experiment's layout and its records, and nothing else."""
+"""The sections of a report: every experiment's layout and its records, and nothing else."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..definition import SCALES, Experiment
-from ..layout_file import LAYOUT, from_json
+from ..experiment_file import LAYOUT, from_json
+from ..options import ReportOptions, did_you_mean
 from ..records import KIND, read_json, read_records
-from .options import ReportOptions, did_you_mean
 from .section import Section
 
 
 def gather(options: ReportOptions) -> list[Section]:
-    folders = sorted(options.results.glob("*/*"), key=_order)
-    there = [folder for folder in folders if _holds_records(folder)]
-    _check_experiments(options, there)
-    chosen = [folder for folder in there if _is_asked_for(folder, options)]
+    folders = sorted(options.results.glob("*/*"), key=_by_name_and_scale)
+    recorded = [folder for folder in folders if _holds_records(folder)]
+    _check_experiments(options, recorded)
+    chosen = [folder for folder in recorded if _is_requested(folder, options)]
     if not chosen:
         raise ValueError(
-            f"There are no records{_at(options)} in {options.results} (the scale smoke is left out "
-            "unless it is asked for): make some with holdover run experiments/NAME.py --scale small."
+            f"There are no records{_at_scales(options)} in {options.results} (the scale smoke is left "
+            "out unless --scales names it): make some with holdover run experiments/NAME.py --scale "
+            "small."
         )
-    return sorted((_section(folder, options) for folder in chosen), key=_place)
+    return sorted((_section(folder, options) for folder in chosen), key=_order)
 
 
 def _holds_records(folder: Path) -> bool:
@@ -38,32 +39,32 @@ def _is_record(path: Path) -> bool:
         return False
 
 
-def _is_asked_for(folder: Path, options: ReportOptions) -> bool:
+def _is_requested(folder: Path, options: ReportOptions) -> bool:
     name, scale = folder.parent.name, folder.name
     if options.experiments and name not in options.experiments:
         return False
     return scale in options.scales if options.scales else scale != "smoke"
 
 
-def _check_experiments(options: ReportOptions, there: Sequence[Path]) -> None:
-    """What was asked for by its name is not left out silently."""
-    names = sorted({folder.parent.name for folder in there})
+def _check_experiments(options: ReportOptions, recorded: Sequence[Path]) -> None:
+    """An experiment that was named is never left out silently."""
+    names = sorted({folder.parent.name for folder in recorded})
     for name in options.experiments if names else ():
-        its = [folder for folder in there if folder.parent.name == name]
-        if not its:
+        folders = [folder for folder in recorded if folder.parent.name == name]
+        if not folders:
             raise ValueError(
-                f"There are no records of {name} in {options.results}: there are some of "
+                f"There are no records of {name} in {options.results}: there are records of "
                 f"{', '.join(names)}{did_you_mean(name, names)}"
             )
-        if not any(_is_asked_for(folder, options) for folder in its):
-            scales = ",".join(folder.name for folder in its)
+        if not any(_is_requested(folder, options) for folder in folders):
+            scales = ",".join(folder.name for folder in folders)
             raise ValueError(
-                f"There are no records of {name}{_at(options)} in {options.results}: give --scales "
-                f"{scales}, of which there are some."
+                f"There are no records of {name}{_at_scales(options)} in {options.results}: give "
+                f"--scales {scales}, which has records."
             )
 
 
-def _at(options: ReportOptions) -> str:
+def _at_scales(options: ReportOptions) -> str:
     return f" at the scale {' or '.join(options.scales)}" if options.scales else ""
 
 
@@ -71,33 +72,34 @@ def _section(folder: Path, options: ReportOptions) -> Section:
     name, scale, path = folder.parent.name, folder.name, folder / LAYOUT
     if scale not in SCALES:
         raise ValueError(
-            f"{folder} holds records, and {scale} is no scale ({', '.join(SCALES)}): move them away."
+            f"{folder} holds records, but {scale} is not a scale ({', '.join(SCALES)}): move them to "
+            "another folder."
         )
-    writes_it = (
+    how = (
         f"holdover run FILE --scale {scale} --results {options.results} --list writes it, where FILE "
         f"is the experiment's file {name}.py"
     )
     if not path.exists():
         raise ValueError(
-            f"{folder} holds records without {LAYOUT}, which says what they show: {writes_it}."
+            f"{folder} holds records without {LAYOUT}, which says what they show: {how}."
         )
     about = read_json(path)
     try:
         layout = from_json(about)
-        for said in ("title", "question", "source"):
-            about[said]
+        for key in ("title", "question", "source"):
+            about[key]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(
             f"{path} does not say what its records show ({type(error).__name__}: {error}): delete it; "
-            f"{writes_it}."
+            f"{how}."
         ) from error
     return Section(name, scale, about, layout, read_records(folder))
 
 
-def _order(folder: Path) -> tuple[str, int]:
+def _by_name_and_scale(folder: Path) -> tuple[str, int]:
     return folder.parent.name, SCALES.index(folder.name) if folder.name in SCALES else len(SCALES)
 
 
-def _place(section: Section) -> tuple[int, str, int]:
-    """In the report, which begins with the first questions."""
+def _order(section: Section) -> tuple[int, str, int]:
+    """In the report, lowest `place` first."""
     return section.about.get("place", Experiment.place), section.name, SCALES.index(section.scale)
