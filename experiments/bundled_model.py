@@ -3,16 +3,16 @@
     HOLDOVER_DATA=... python experiments/bundled_model.py --output runs/bundled   (an H200: 20 minutes)
     python experiments/bundled_model.py --output runs/toy --data DIR --scale toy  (two cores: a minute)
 
-Stages, each left out where its result is there already, so that an interrupted run goes on:
+Stages; each is skipped if its result exists already, so an interrupted run continues:
 
 * tokenizer: byte-level BPE of the training books.
 * pretrain:  windows of all 512 positions, read alone.
-* arms:      from that checkpoint, on the same tokens in the same order, windows of 300, one run for each
-             kind of state and one without; side by side on one device.
-* export:    every arm in half precision, as models are shipped.
-* evaluate:  what was exported, on the test books.
+* arms:      from that checkpoint, on the same tokens in the same order, with windows of 300: one run for
+             each kind of state and one without, in parallel on one device.
+* export:    every arm in half precision, as in the package.
+* evaluate:  the exported models on the test books.
 
-`bundled_shipping.py` makes the record of it and puts the twins into the package.
+`bundled_shipping.py` writes the record and puts the twins into the package.
 """
 
 import argparse
@@ -77,7 +77,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "plain": {"carry": "none"},
     # The method as published.
     "pooled": {"carry": "pooled"},
-    # The last positions of a window instead of one mean, read by every layer.
+    # The last positions of a window instead of one mean, read by all layers.
     "pooled-last32": {**LAST, "slots": 32},
     "pooled-last64": {**LAST, "slots": 64},
     "tokens16": {"carry": "tokens", "slots": 16, "map_hidden": []},
@@ -91,14 +91,20 @@ TOY_SHAPE = {**SHAPE, "n_layer": 2, "n_embd": 32, "n_head": 2}
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--output", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--data", default="pg19", help="the books, by name or folder")
+    parser.add_argument("--data", default="pg19", help="name or folder of the books")
     parser.add_argument("--scale", choices=("real", "toy"), default="real")
-    parser.add_argument("--arms", default=",".join(ARMS), help="of " + ", ".join(ARMS))
+    parser.add_argument("--arms", default=",".join(ARMS), help="some of " + ", ".join(ARMS))
     parser.add_argument("--stages", default="tokenizer,pretrain,arms,export,evaluate")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="for the arms"
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a training option of the arms",
     )
-    parser.add_argument("--suffix", default="", help="of the arms' folders, with --set")
+    parser.add_argument(
+        "--suffix", default="", help="added to the names of the arms' folders, for use with --set"
+    )
     options = parser.parse_args()
     real = options.scale == "real"
     out: Path = options.output
@@ -145,17 +151,17 @@ def train_tokenizer(data: str, folder: Path, size: int) -> None:
         tokenizer_object=tokenizer,
         bos_token=END_OF_TEXT,
         eos_token=END_OF_TEXT,
-        # A text may be longer than the positions of a model: that is what the state is for.
+        # A text may be longer than the positions of a model, thanks to the state.
         model_max_length=int(1e30),
     )
     fast.save_pretrained(str(folder))
 
 
 def export(run: Path, folder: Path) -> None:
-    """The end of a run in half precision, with its tokenizer and what the run says of itself.
+    """The last checkpoint of a run in half precision, with its tokenizer and its description.
 
-    The end, not the best: the learning rate has come down to nothing there, and every twin has then seen
-    the same tokens.
+    The last, not the best: its learning rate has decayed to zero, and every twin has then seen the same
+    tokens.
     """
     last = last_checkpoint(run)
     model = RecurrentModel.from_pretrained(last)

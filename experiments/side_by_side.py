@@ -1,4 +1,4 @@
-"""Runs of `holdover` side by side on one device: how experiments start and continue them."""
+"""Parallel runs of `holdover` on one device: how experiments start and continue them."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ def train(
     words: Sequence[str] = (),
     verb: Sequence[str] = ("train",),
 ) -> subprocess.Popen[bytes]:
-    """Start a run of a verb that trains, or continue it."""
+    """Start a training with one of the verbs that train, or continue it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     path = folder.with_name(f"{folder.name}.yaml")
     path.write_text(yaml.safe_dump(settings, sort_keys=False))
@@ -31,9 +31,9 @@ def holdover(*words: str) -> subprocess.Popen[bytes]:
 def wait(processes: list[subprocess.Popen[bytes]]) -> None:
     codes = [process.wait() for process in processes]
     if any(codes):
-        sys.exit("A part of the experiment failed: see above; the same command goes on from there.")
+        sys.exit("A part of the experiment failed: see above; repeat the same command to continue.")
 
 
 def last_checkpoint(run: Path) -> Path:
-    """The end of a run, not its best."""
+    """The last checkpoint of a run, not the best."""
     return max(run.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2]))

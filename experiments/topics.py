@@ -1,4 +1,4 @@
-"""Topics of texts: latent Dirichlet allocation over words, and how far two texts lie apart."""
+"""Topics of texts: latent Dirichlet allocation over words, and the distance between two texts."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,7 +9,7 @@ WORDS = 5000
 
 
 class Topics:
-    """Fitted on some texts; gives every text a distribution over topics."""
+    """Fitted on texts; gives each text a distribution over topics."""
 
     def __init__(self, texts: Iterable[str], seed: int, topics: int = TOPICS) -> None:
         from sklearn.decomposition import LatentDirichletAllocation
@@ -28,7 +28,7 @@ class Topics:
 
 
 def divergence(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Jensen-Shannon, in bits, of each row of one to that of the other."""
+    """Jensen-Shannon divergence, in bits, between the rows of two matrices."""
     middle = (one + other) / 2
     return (_relative(one, middle) + _relative(other, middle)) / 2
 
