@@ -1,4 +1,4 @@
-"""Runs of an experiment: each once, one record each, and what was interrupted goes on."""
+"""Runs of an experiment: each once, with one record, and interrupted runs continue."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def test_a_record_says_what_was_done(tmp_path):
     assert record["data"] == [{"source": "a text", "split": "test", "sha256": "abc" * 20}]
     assert record["seconds"] >= 0 and record["peak_memory"]["bytes"] > 0
     assert {"commit", "versions", "device", "command", "date"} <= set(record["provenance"])
-    # What comes after another run knows what was measured there.
+    # A run that waits for another one gets its measures.
     assert records.found["late-seed2"]["measures"]["loss"] == pytest.approx(2.02)
 
 
@@ -74,10 +74,10 @@ def test_other_settings_are_another_run_in_another_folder(tmp_path):
 def test_an_interrupted_run_goes_on_in_its_folder(tmp_path):
     folder = next(iter(_folders(tmp_path, "plain-seed0")))
     (folder / "stop").touch()
-    with pytest.raises(ValueError, match="2 of 9 runs failed .*plain-seed0: it was told to fail"):
+    with pytest.raises(ValueError, match="2 of 9 runs failed .*plain-seed0: it was asked to fail"):
         run(tmp_path)
     found = read_records(tmp_path / "results" / "nothing" / "smoke").found
-    # Only what needs it waits for it.
+    # Only runs that need it wait for it.
     assert len(found) == 7 and "late-seed0" not in found and "late-seed1" in found
     (folder / "stop").unlink()
     run(tmp_path)
@@ -177,7 +177,7 @@ class Process:
 
 @pytest.mark.parametrize(("fits", "tries"), [(4, [8, 4]), (1, [8, 4, 2]), (0, [8, 4, 2])])
 def test_too_little_memory_beside_others(tmp_path, monkeypatch, capsys, fits, tries):
-    """It is tried again beside half as many, until it was alone."""
+    """It is repeated with half as many others, until it runs alone."""
     limits = []
 
     def start(together, job):

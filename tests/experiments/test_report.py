@@ -343,7 +343,7 @@ def test_a_gain_that_is_not_the_states_is_told(results, costs, its_base, told):
 
 
 def test_a_loss_that_is_not_the_states_is_told_too(results):
-    """Of one that is worse, as by what was trained otherwise."""
+    """The arm may also be worse, for example after a different training."""
     for path in (results / "nothing" / "smoke").glob("with-state-*.json"):
         made = json.loads(path.read_text())
         made["measures"]["loss"], made["measures"]["state_zeroed"] = 3.1, 0.001

@@ -90,13 +90,13 @@ def test_a_record_that_holds_something_else_is_named(name, value, why, records, 
     assert f"plain-seed0.json cannot be read as a record ({why})" in said(records, capsys)
 
 
-@pytest.mark.parametrize("layout", [None, "{}", '{"claims": [{}]}', "without its title"])
+@pytest.mark.parametrize("layout", [None, "{}", '{"claims": [{}]}', "no title"])
 def test_a_layout_that_is_missing_or_damaged_is_written_by_what_is_advised(
     layout, records, tmp_path, capsys
 ):
     path = records / "experiment.json"
     before = path.read_text()
-    if layout == "without its title":
+    if layout == "no title":
         layout = json.dumps(without(json.loads(before), "title"))
     path.unlink()
     if layout is not None:

@@ -1,4 +1,4 @@
-"""The demo's page: whole, safe, honest in its words, and shown by a browser on a phone and a desk."""
+"""The demo's page: complete, safe, honest, and readable in a browser on a phone and a desk."""
 
 import copy
 import html
@@ -148,7 +148,7 @@ def written(folder: Path, record: dict, heat: Heat) -> str:
 
 
 def book_text(page: str) -> str:
-    """The novel's part of a page without its tags."""
+    """The novel on a page, with the tags removed."""
     part = page.split('<div id="book" class="text" data-else="without">')[1].split("</section>")[0]
     return html.unescape(re.sub(r"<[^>]*>", "", part))
 

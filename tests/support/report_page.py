@@ -1,4 +1,4 @@
-"""A report's page as a tree, and what a reader finds on it: numbers, points, curves, axes."""
+"""A report's page as a tree of elements, with its points, curves and axes."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -49,7 +49,7 @@ class Node:
         }
 
     def title(self) -> str:
-        """Of a number an attribute; of what is drawn, as SVG has it, an element."""
+        """An attribute of a number, a child element of an SVG mark."""
         return self.attributes.get("title") or "".join(one.text() for one in self.all("title"))
 
 
@@ -104,7 +104,7 @@ def steps(line: Node) -> list[tuple[float, float]]:
 
 
 def axes(figure: Node) -> tuple[Callable[[float], float], Callable[[float], float]]:
-    """Where values are drawn, by what is written at the axes' ticks: that is how a reader finds them."""
+    """The positions of values, derived from the axis ticks as a reader would."""
     texts = [one for one in drawing(figure).all("text") if one.is_a("tick") and one.text()]
     across = [
         (plain(one.text()), float(one.attributes["x"]))

@@ -1,7 +1,7 @@
 """The demo's fourth stage: recurrence is trained into the plain twin for a minute.
 
 The end of the text is held out. The plain twin reads it before training; the trained model reads it
-afterwards, with and without its state. The difference with and without is the effect of the state; the
+afterwards, with the state and without. The difference with and without is the effect of the state; the
 rest of the gain comes from knowing the text.
 """
 
