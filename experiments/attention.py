@@ -368,11 +368,11 @@ def answer(scale: str) -> Answer:
 
 
 def claims(scale: str) -> list[Claim]:
-    found = learners(scale)
-    (smallest, *_), whole = SCALES[scale].shares, [one for one in found if one.share == 1.0]
+    every = learners(scale)
+    (smallest, *_), whole = SCALES[scale].shares, [one for one in every if one.share == 1.0]
     attention = [one for one in whole if BASES.get(one.arm) == "xl"]
     blocks = [one for one in whole if one.arm == "rsa-brt"]
-    less = [one for one in found if one.arm in SHARED[1:] and one.share == smallest < 1.0]
+    less = [one for one in every if one.arm in SHARED[1:] and one.share == smallest < 1.0]
     return [
         Claim(
             "With recurrence in its attention, Transformer-XL is better.",
@@ -397,7 +397,7 @@ def claims(scale: str) -> list[Claim]:
                 Expectation(
                     Value("below_unigram", one.name, form="{:+.3f}"), "above", LEARNT, one.name
                 )
-                for one in found
+                for one in every
             ],
             ours=True,
         ),

@@ -18,10 +18,12 @@ Stages; each is skipped if its result exists already, so an interrupted run cont
 import argparse
 import shutil
 import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from side_by_side import holdover, last_checkpoint, train, wait
+import yaml
 
 from holdover import RecurrentModel
 from holdover.text.sources import open_source
@@ -117,14 +119,14 @@ def main() -> None:
         settings = {**COMMON, **PRETRAIN, **data, "tokenizer": str(out / "tokenizer")}
         if not real:
             settings |= {**TOY, "windows": 1, "shape": TOY_SHAPE}
-        wait([train(out / "pretrained", settings)])
+        wait([start_training(out / "pretrained", settings)])
     names = {name: name + options.suffix for name in options.arms.split(",")}
     if "arms" in stages:
         runs = []
         for name, folder in names.items():
             settings = {**COMMON, **ARM, **data, "model": str(out / "pretrained")}
             settings["recurrence"] = {"window": WINDOW, **ARMS[name]}
-            runs.append(train(out / folder, settings | ({} if real else TOY), options.set))
+            runs.append(start_training(out / folder, settings | ({} if real else TOY), options.set))
         wait(runs)
     if "export" in stages:
         for folder in names.values():
@@ -132,6 +134,33 @@ def main() -> None:
     if "evaluate" in stages:
         limit = [] if real else ["document_tokens=2000"]
         wait([evaluate(out / "shipped" / name, options.data, limit) for name in names.values()])
+
+
+def start_training(
+    folder: Path, settings: dict[str, Any], words: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a training, or continue it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    path = folder.with_name(f"{folder.name}.yaml")
+    path.write_text(yaml.safe_dump(settings, sort_keys=False))
+    if (folder / "log.jsonl").exists():
+        return start("train", "--resume", "--output", str(folder))
+    return start("train", "--config", str(path), "--output", str(folder), *words)
+
+
+def start(*words: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "holdover", *words])
+
+
+def wait(processes: list[subprocess.Popen[bytes]]) -> None:
+    codes = [process.wait() for process in processes]
+    if any(codes):
+        sys.exit("A part of the experiment failed: see above; repeat the same command to continue.")
+
+
+def last_checkpoint(run: Path) -> Path:
+    """The last checkpoint of a run, not the best."""
+    return max(run.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2]))
 
 
 def train_tokenizer(data: str, folder: Path, size: int) -> None:
@@ -174,7 +203,7 @@ def evaluate(folder: Path, data: str, words: list[str]) -> subprocess.Popen[byte
     record = folder.with_name(f"{folder.name}-eval")
     overlaps = ["--overlap", PLAIN_OVERLAPS] if folder.name.startswith("plain") else []
     where = ["--model", str(folder), "--data", data, "--output", str(record)]
-    return holdover("eval", *where, "--rows", "32", *overlaps, *words)
+    return start("eval", *where, "--rows", "32", *overlaps, *words)
 
 
 if __name__ == "__main__":

@@ -51,34 +51,34 @@ def main() -> None:
 
 
 def read_evaluations(folder: Path) -> dict[str, dict[str, Any]]:
-    found = {
+    evaluations = {
         path.parent.name.removesuffix("-eval"): json.loads(path.read_text())
         for path in sorted(folder.glob("*-eval/eval.json"))
     }
-    if "plain" not in found or len(found) < 2:
+    if "plain" not in evaluations or len(evaluations) < 2:
         raise SystemExit(
             f"{folder} has no evaluations of the plain twin and another twin: run bundled_model.py "
             "first."
         )
-    return {"plain": found.pop("plain"), **found}
+    return {"plain": evaluations.pop("plain"), **evaluations}
 
 
 def summarise(evaluations: dict[str, dict[str, Any]], runs: Path) -> dict[str, Any]:
     plain = evaluations["plain"]
     curve = [(cost_of(row), loss_of(row)) for row in plain["rows"]]
     rows = []
-    for found in differences(evaluations):
-        evaluation = evaluations[found["model"]]
-        row = next(r for r in evaluation["rows"] if r["overlap"] == found["overlap"])
+    for difference in differences(evaluations):
+        evaluation = evaluations[difference["model"]]
+        row = next(r for r in evaluation["rows"] if r["overlap"] == difference["overlap"])
         at_cost = float(np.interp(cost_of(row), *zip(*curve, strict=True)))
         state = row.get("state")
         rows.append(
             {
-                "model": found["model"],
-                "overlap": found["overlap"],
+                "model": difference["model"],
+                "overlap": difference["overlap"],
                 "perplexity": row["perplexity_per_token"],
                 "interval": row["intervals"]["perplexity_per_token"],
-                "difference": [found["above_first"], found["low"], found["high"]],
+                "difference": [difference["above_first"], difference["low"], difference["high"]],
                 "flops_per_token": cost_of(row),
                 # Against the plain twin at the same FLOPs, interpolated between its overlaps.
                 "gain_at_equal_flops": at_cost - loss_of(row),

@@ -17,8 +17,7 @@ from typing import Any
 import language
 import numpy as np
 import torch
-from continuity import RATES, rates
-from topics import Topics, divergence
+from continuity import RATES, Topics, divergence, rates
 
 from holdover.experiments.definition import (
     Answer,

@@ -18,7 +18,7 @@ from holdover.experiments.experiment_file import LAYOUT, from_json, open_experim
 from holdover.experiments.options import ReportOptions, RunOptions
 from holdover.experiments.records import check_names, fingerprint, read_records
 from holdover.experiments.report.charts import points_of
-from holdover.experiments.report.gather import gather
+from holdover.experiments.report.write import gather
 from holdover.experiments.runner import run_experiment
 from holdover.runs.models import random_model
 from holdover.text.synthetic import Majority

@@ -20,10 +20,9 @@ from holdover.experiments.options import ReportOptions, RunOptions
 from holdover.experiments.records import Records, read_records
 from holdover.experiments.report.cells import shown
 from holdover.experiments.report.charts import STYLES, points_of
-from holdover.experiments.report.gather import gather
 from holdover.experiments.report.overview import DIFFERENCES
 from holdover.experiments.report.section import Section
-from holdover.experiments.report.write import report
+from holdover.experiments.report.write import gather, report
 from holdover.experiments.runner import run_experiment
 from holdover.pages.wording import MINUS
 from report_page import drawn_html

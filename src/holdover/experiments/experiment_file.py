@@ -89,7 +89,6 @@ def open_experiment(path: Path) -> tuple[str, Experiment]:
 
 
 def to_json(name: str, scale: str, experiment: Experiment) -> dict[str, Any]:
-    layout = experiment.layout(scale)
     return {
         "record": "experiment",
         "experiment": name,
@@ -99,13 +98,7 @@ def to_json(name: str, scale: str, experiment: Experiment) -> dict[str, Any]:
         "source": experiment.source,
         "planned": _planned(scale, experiment),
         "place": experiment.place,
-        "done": layout.done,
-        "answers": [asdict(answer) for answer in layout.answers],
-        "claims": [asdict(claim) for claim in layout.claims],
-        "tables": [asdict(table) for table in layout.tables],
-        "figures": [asdict(figure) for figure in layout.figures],
-        "samples": [asdict(samples) for samples in layout.samples],
-        "threats": asdict(layout.threats),
+        **asdict(experiment.layout(scale)),
     }
 
 
@@ -122,16 +115,7 @@ def from_json(stored: dict[str, Any]) -> Layout:
             Answer(answer["text"], [Value(**value) for value in answer["values"]])
             for answer in stored.get("answers", ())
         ],
-        claims=[
-            Claim(
-                claim["text"],
-                claim["source"],
-                [_expectation(e) for e in claim["expects"]],
-                claim.get("ours", False),
-                _expectation(claim["rests_on"]) if claim.get("rests_on") else None,
-            )
-            for claim in stored["claims"]
-        ],
+        claims=[_claim(claim) for claim in stored["claims"]],
         tables=[
             Table(**{**table, "rows": [[_cell(cell) for cell in row] for row in table["rows"]]})
             for table in stored["tables"]
@@ -145,23 +129,23 @@ def from_json(stored: dict[str, Any]) -> Layout:
     )
 
 
+def _claim(stored: dict[str, Any]) -> Claim:
+    rests_on = _expectation(stored["rests_on"]) if stored.get("rests_on") else None
+    expects = [_expectation(one) for one in stored["expects"]]
+    return Claim(**{**stored, "expects": expects, "rests_on": rests_on})
+
+
 def _expectation(stored: dict[str, Any]) -> Expectation:
     return Expectation(**{**stored, "value": Value(**stored["value"])})
 
 
-def _cell(cell: Any) -> Cell:
-    if isinstance(cell, str):
-        return cell
-    return Published(**cell) if "printed" in cell else Value(**cell)
+def _cell(stored: Any) -> Cell:
+    if isinstance(stored, str):
+        return stored
+    return Published(**stored) if "printed" in stored else Value(**stored)
 
 
-def _series(series: dict[str, Any]) -> Series:
-    points = [(Value(**x) if isinstance(x, dict) else x, Value(**y)) for x, y in series["points"]]
-    curve = series["curve"]
-    return Series(
-        series["name"],
-        points,
-        series.get("labels", ()),
-        None if curve is None else (curve[0], curve[1]),
-        series.get("above"),
-    )
+def _series(stored: dict[str, Any]) -> Series:
+    points = [(Value(**x) if isinstance(x, dict) else x, Value(**y)) for x, y in stored["points"]]
+    curve = None if stored["curve"] is None else tuple(stored["curve"])
+    return Series(**{**stored, "points": points, "curve": curve})

@@ -298,15 +298,15 @@ def write_lens_page(
             "Only one window of the text has earlier text, so there is no other state to compare with: "
             "give a longer text, or compare with no state (--against without)."
         )
-    found = summary(seen)
-    above = signed(found["without"] - found["own"], 3)
+    means = summary(seen)
+    above = signed(means["without"] - means["own"], 3)
     cards = [
-        ("bits per token with the state", f"{found['own']:.3f}", "as it was carried"),
-        ("bits per token without a state", f"{found['without']:.3f}", f"{above} bits"),
+        ("bits per token with the state", f"{means['own']:.3f}", "as it was carried"),
+        ("bits per token without a state", f"{means['without']:.3f}", f"{above} bits"),
     ]
-    if found["other_is"] is not None:
-        above = f"{signed(found['other'] - found['own'], 3)} bits: {found['other_is']}"
-        cards.append(("bits per token with another state", f"{found['other']:.3f}", above))
+    if means["other_is"] is not None:
+        above = f"{signed(means['other'] - means['own'], 3)} bits: {means['other_is']}"
+        cards.append(("bits per token with another state", f"{means['other']:.3f}", above))
     shown = {
         **record,
         "saved_against": AGAINST[against].format(other=seen.other_is),
@@ -314,5 +314,5 @@ def write_lens_page(
     }
     title = f"{record['text']}: holdover lens"
     heat = heat_of(seen, encoder, against)
-    context = {"record": shown, "lens": found, "cards": cards, **text_section(heat)}
+    context = {"record": shown, "lens": means, "cards": cards, **text_section(heat)}
     write_page(path, "lens.html", title=title, **context)
