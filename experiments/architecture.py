@@ -1,8 +1,8 @@
-"""The choices that the method's authors tried and report in one sentence: a table of them.
+"""A table of the choices that the method's authors tried and report in one sentence.
 
     holdover run experiments/architecture.py --scale small
 
-Every arm differs from the published one in what its name says, and from the plain one in its state.
+Every arm changes the published settings as its name says; the plain arm has no state.
 """
 
 from collections.abc import Sequence
@@ -37,14 +37,14 @@ from holdover.experiments.definition import (
 from holdover.experiments.run_context import RunContext
 
 PLAIN, PUBLISHED = "plain", "as published"
-# What each arm changes of the published settings; "middle" and "last" are layers of the model.
+# The changes of each arm to the published settings; "middle" and "last" are layers of the model.
 CHANGES: dict[str, dict[str, Any]] = {
     PLAIN: {"carry": "none"},
     PUBLISHED: {},
     "max pooling": {"pooling": "max"},
     "fixed-key pooling": {"pooling": "fixed-key"},
     "attention pooling": {"pooling": "attention"},
-    # Several embeddings of one mean would be the same: each has a query of its own.
+    # Several embeddings from one mean would be equal, so each has its own query.
     "4 embeddings, attention": {"slots": 4, "pooling": "attention"},
     "16 embeddings, attention": {"slots": 16, "pooling": "attention"},
     "all layers": {"insert_layer": "all"},
@@ -67,19 +67,19 @@ LAYERS = {"smoke": 2, "small": 6, "real": 30, "paper": 12}
 IN_SMOKE = (PLAIN, PUBLISHED, "max pooling", "inserted at the last layer")
 COLUMNS = (
     "choice",
-    "perplexity a word",
+    "perplexity per word",
     "above plain",
     "above published",
-    "without its state",
+    "state removed",
     "another text's state",
     "weights added",
-    "FLOPs a token",
+    "FLOPs per token",
 )
-# Nats a token within which two choices count as equally good: a fraction of what a state gains.
+# Nats per token within which two choices count as equally good: a fraction of a state's gain.
 ALIKE = 0.002
-# What a reader wants to know first.
-TOLD = (PUBLISHED, "inserted in the middle", "16 memory tokens")
-# What the authors name as having brought nothing.
+# Arms in the summary.
+SUMMARY = (PUBLISHED, "inserted in the middle", "16 memory tokens")
+# Choices that did not help, according to the authors.
 TRIED = (
     "max pooling",
     "4 embeddings, attention",
@@ -139,8 +139,8 @@ def layout(scale: str) -> Layout:
         done=done(scale, whole=False, rate=middle_rate(scale)),
         answers=[
             Answer(
-                f"{'; '.join(f'{arm} {{}} (taken away {{}})' for arm in TOLD)}.".capitalize(),
-                [value for arm in TOLD for value in (above(arm, PLAIN), taken_away(arm))],
+                f"{'; '.join(f'{arm} {{}} (state removed {{}})' for arm in SUMMARY)}.".capitalize(),
+                [value for arm in SUMMARY for value in (above(arm, PLAIN), taken_away(arm))],
             )
         ],
         claims=[
@@ -150,21 +150,24 @@ def layout(scale: str) -> Layout:
                 [Expectation(above(PUBLISHED, PLAIN), "below", said="above plain")],
             ),
             Claim(
-                "Max pooling, pooling with a fixed key, several embeddings and insertion at all layers "
-                f"are not better than the published choice by more than {ALIKE} nats a token.",
+                "Max pooling, pooling with a fixed key, several embeddings and insertion at all "
+                "layers "
+                f"are not better than the published choice by more than {ALIKE} nats per token.",
                 "section 3.1, in words",
                 [
                     Expectation(above(arm, PUBLISHED), "above", -ALIKE, said=arm)
                     for arm in TRIED
                     if arm in shown
                 ],
-                # Where none of the states is used, that all are alike says nothing.
+                # If no state is used, equal losses mean nothing.
                 rests_on=Expectation(
-                    taken_away(PUBLISHED), "above", said="the published state is used: without it"
+                    taken_away(PUBLISHED),
+                    "above",
+                    said="the published state is used: loss without it",
                 ),
             ),
             Claim(
-                "Choices that the authors do not name are better than the published one.",
+                "Choices that the authors do not mention are better than the published one.",
                 "our question",
                 [
                     Expectation(above(arm, PUBLISHED), "below", said=arm)
@@ -180,21 +183,24 @@ def layout(scale: str) -> Layout:
                 "Choices, one at a time",
                 COLUMNS,
                 [row(arm) for arm in ([STOCK] if has_stock(scale) else []) + list(shown)],
-                "In nats a token, paired. Without its state, and with another text's: the same model on "
-                "the same windows (up to 400, drawn at random); where nothing is lost, the state is not "
-                "used, and where another's does as well, not what it holds. FLOPs are counted, and not "
-                "by the papers' formula. As it was: the model before it was trained here.",
+                "In nats per token, paired. State removed, another text's state: how much the loss "
+                "of the same model rises, on the same windows (up to 400, drawn at random). If it "
+                "does not rise, the state is not used; if another text's state does as well, its "
+                "content is not used. FLOPs are counted, not taken from the papers' formula. As it "
+                "was: the model before training here.",
             )
         ],
         threats=Threats(
             internal=[
                 "All arms have the same learning rates: the middle ones of the scale's list.",
-                f"{PUBLISHED.capitalize()} and plain are the trainings that window sizes have at "
-                f"{SCALES[scale].window} tokens: one evidence, not two.",
+                f"{PUBLISHED.capitalize()} and plain are the same trainings as in the experiment "
+                "on window "
+                f"sizes at {SCALES[scale].window} tokens: they count as evidence once.",
             ],
             external=threats_of_texts(scale),
             construct=[
-                "An arm with more embeddings also has more weights: see the column of those added."
+                "An arm with more embeddings also has more weights: see the column of added "
+                "weights."
             ],
         ),
     )
@@ -209,9 +215,9 @@ def taken_away(arm: str) -> Value:
 
 
 def trained_further(*arms: str) -> Claim:
-    """What training did at all."""
+    """A check that training has an effect."""
     return Claim(
-        "Training lowers the loss of the model as it was.",
+        "Training lowers the loss of the original model.",
         "a check",
         [Expectation(above(arm, STOCK), "below", said=arm) for arm in arms],
         ours=True,
@@ -238,8 +244,9 @@ def row(arm: str) -> list[Any]:
 
 EXPERIMENT = Experiment(
     title="What the state is made of",
-    question="Which of the choices in the recurrence matter: how a window is pooled, into how many "
-    "vectors, and which layers read them?",
+    question="Which choices in the recurrence matter: how a window is pooled, into how many "
+    "vectors, and "
+    "which layers read them?",
     source="Yoshida, Ettinger, Gimpel: Adding Recurrence to Pretrained Transformers, section 3.1",
     runs=runs,
     layout=layout,

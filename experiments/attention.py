@@ -3,9 +3,9 @@
     holdover run experiments/attention.py --scale real --together 5     14 layers, 4,000 steps, an H200
     holdover run experiments/attention.py --scale small                 6 layers, parts of the text
 
-All arms read the same text in the same order for the same number of steps. A published reproduction
-reports 5.07 bits for RSA-XL on enwik8, which is the entropy of its single characters, and trained the
-arms for unequal numbers of steps.
+All arms are trained on the same text in the same order for the same number of steps. A published
+reproduction reports 5.07 bits for RSA-XL on enwik8, which is the entropy of its single characters, and
+trained its arms for different numbers of steps.
 """
 
 import math
@@ -44,13 +44,13 @@ from holdover.text.sources import open_source
 from holdover.tokenization.byte_encoder import SYMBOLS
 
 WINDOW = 512
-# The 14 layers of the RSA paper; everything else as in the original Transformer-XL.
+# 14 layers as in the RSA paper; the rest is as in the original Transformer-XL.
 LARGE = {"n_layer": 14, "d_model": 512, "n_head": 8, "d_head": 64, "d_inner": 2048}
 SMALL = {"n_layer": 6, "d_model": 256, "n_head": 8, "d_head": 32, "d_inner": 1024}
 TOY = {"n_layer": 3, "d_model": 16, "n_head": 4, "d_head": 4, "d_inner": 32, "state_vectors": 8}
-# The reproduction's script; its text says 8 instead of 256.
+# As in the reproduction's script; its text has 8 instead of 256.
 SMALLER = {"n_layer": 7, "d_model": 256}
-# Layers from the top at which a block-recurrent model has its recurrent one.
+# The recurrent layer of a block-recurrent model, counted from the top.
 FROM_TOP = 3
 # RSA-XL's dilations, by text.
 DILATIONS = {"text8": [6, 6, 12, 12]}
@@ -74,29 +74,29 @@ COMMON = {
     "log_every": 200,
 }
 ON_A_GPU = {"bf16": True, "compile": True}
-# A block-recurrent model learns to write its state by what a later block reads of it: the 512 tokens of
-# a step are two blocks, read behind a memory that gives their queries as many keys on average as the
-# others have.
+# A block-recurrent model learns to write its state from the loss of later blocks: the 512 tokens of a
+# step are two blocks. The length of the memory gives their queries as many keys on average as in the
+# other arms.
 BLOCKS = 2
 BLOCK = WINDOW // BLOCKS
 BLOCK_MEMORY = 640
-# Tokens of the test text that are read with one memory: 20 such parts side by side.
+# Tokens of the test text that are read with one memory: 20 such parts in parallel.
 PART = 249_856
 PARTS = 20
 TOY_SHRINKS = 16
 # The text of the scale smoke.
 WORDS = "words"
 ALL = ("xl", "rsa-xl", "rsa-xl-fast", "rsa-xl-small", "brt", "rsa-brt")
-# The learning rate of the recurrence's numbers, five a layer, in some arms: Adam moves a
-# number by no more than its rate in a step, so that in some thousand steps at the common rate a gate
-# hardly leaves the half at which it begins.
+# The learning rate of the recurrence's own numbers, five per layer, in some arms. Adam moves a number by
+# at most its rate per step, so in a few thousand steps at the common rate a gate hardly leaves the 0.5
+# at which it begins.
 FAST = 1e-2
 FAST_ARMS = ("rsa-xl-fast", "rsa-brt")
-# Of an arm the one that differs from it only in its attention.
+# For an arm, the arm that differs only in its attention.
 BASES = {"rsa-xl": "xl", "rsa-xl-fast": "xl", "rsa-brt": "brt"}
-# Those that learn from a part of the text too.
+# Arms that are also trained on a part of the text.
 SHARED = ("xl", "rsa-xl", "rsa-xl-fast")
-# Bits above the base that are still called as good, and below single symbols that are called learnt.
+# Bits above the base that still count as equal, and bits below single symbols that count as learnt.
 AS_GOOD, LEARNT = 0.01, 0.05
 LAGS = 100
 # Bits per character: the RSA paper after 400,000 steps, and its reproduction after 10,000 to 40,000.
@@ -123,7 +123,7 @@ class Scale:
     shape: dict[str, int]
     train: dict[str, Any]  # options of the training that differ from the common ones
     texts: dict[str, tuple[str, ...]]  # and their arms
-    shares: tuple[float, ...] = (1.0,)  # of the first text, for those two that are compared on it
+    shares: tuple[float, ...] = (1.0,)  # of the first text, for arms that are compared on it
     shrinks: int = 1
     read: dict[str, Any] = field(default_factory=dict)  # options of the evaluation
 
@@ -151,7 +151,7 @@ SCALES = {
 
 @dataclass(frozen=True)
 class Learner:
-    """A model, a text, and how much of it there is to learn from."""
+    """A model, a text, and the share of it that the model is trained on."""
 
     arm: str
     text: str
@@ -169,18 +169,18 @@ class Learner:
 
 def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
     chosen = SCALES[scale]
-    found = []
+    made = []
     for seed in seeds:
         named: dict[str, str] = {}
         for learner in learners(scale):
             after: tuple[str, ...] = ()
             if BASES.get(learner.arm) == "xl" and len(chosen.shares) > 1:
-                # How far it is from its base, which stands before it, is compared between the shares.
+                # The difference to its base, which runs before it, is compared between shares.
                 after = (named[learner.base.name],)
             run = Run(learner.name, measure, settings_of(learner, chosen), seed, after)
             named[learner.name] = run.name
-            found.append(run)
-    return found
+            made.append(run)
+    return made
 
 
 def learners(scale: str) -> list[Learner]:
@@ -218,7 +218,7 @@ def settings_of(learner: Learner, scale: Scale) -> dict[str, Any]:
         "text": learner.text,
         "share": learner.share,
         "train": chosen,
-        # The text in parts side by side, each of which begins without a memory.
+        # The text in parallel parts, each of which begins without a memory.
         "read": {
             "carry": PART // recurrence["window"],
             "rows": PARTS,
@@ -230,12 +230,12 @@ def settings_of(learner: Learner, scale: Scale) -> dict[str, Any]:
 
 
 def measure(work: RunContext) -> dict[str, Any]:
-    """Train one model, read the test text with the end of its run, look at its gates."""
+    """Train a model, score the test text with its last checkpoint, and read its gates."""
     settings = work.settings
     text = settings["text"]
     if text == WORDS:
         text = str(write_words(work.folder / WORDS))
-    # Replayed steps are the same, only faster: no setting, so that records of the time before them stay.
+    # Replay makes the same steps faster. It is not a setting, so that older records stay valid.
     data = part_of(work, text, settings["share"])
     run = work.train(data=data, faster={"replay": True}, **settings["train"])
     end = last_checkpoint(run)
@@ -254,10 +254,10 @@ def measure(work: RunContext) -> dict[str, Any]:
 
 
 def measured(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Of an evaluation, in bits a symbol."""
+    """Measures of an evaluation, in bits per symbol."""
     row = record["rows"][0]
-    found = of_evaluation(record)
-    loss, perplexity = found["loss"], found["perplexity_per_token"]
+    scores = of_evaluation(record)
+    loss, perplexity = scores["loss"], scores["perplexity_per_token"]
     bounds = [
         None if perplexity[end] is None else math.log2(perplexity[end]) for end in ("low", "high")
     ]
@@ -265,7 +265,7 @@ def measured(record: Mapping[str, Any]) -> dict[str, Any]:
     if units := row.get("per_unit"):
         bits |= in_units([in_bits(nats) for nats in units["nats"]], units["tokens"])
     unigram = row["collapse"]["unigram_bits"]
-    # The entropy is the text's own: the interval is that of the bits, turned over.
+    # The entropy is a constant of the text: the interval is that of the bits, mirrored.
     below = [None if bound is None else unigram - bound for bound in reversed(bounds)]
     return {
         "bits": bits,
@@ -273,8 +273,8 @@ def measured(record: Mapping[str, Any]) -> dict[str, Any]:
         "below_unigram": bounded(unigram - bits["value"], below, loss["over"]),
         "collapsed": int(row["collapse"]["collapsed"]),
         "parameters": record["model"]["parameters"]["all"],
-        "reading_tokens_per_second": found["tokens_per_second"],
-        "reading_memory": found["reading_memory"],
+        "reading_tokens_per_second": scores["tokens_per_second"],
+        "reading_memory": scores["reading_memory"],
     }
 
 
@@ -294,7 +294,7 @@ def validation(log: Sequence[Mapping[str, Any]]) -> list[list[float]]:
 
 
 def write_words(folder: Path) -> Path:
-    """A text of a few kilobytes with its splits, the same on every machine."""
+    """A text of a few kilobytes with splits, the same on every machine."""
     drawn = random.Random(0)
     known = ["a", "calm", "sea", "ship", "went", "out", "where", "no", "land", "is", "seen"]
     for split, words in (("train", 1500), ("valid", 200), ("test", 400)):
@@ -305,7 +305,7 @@ def write_words(folder: Path) -> Path:
 
 
 def part_of(work: RunContext, text: str, share: float) -> str:
-    """A text, or a folder with the beginning of its training split and the whole validation split."""
+    """A text, or a folder with the beginning of its training split and its validation split."""
     if share == 1.0:
         return text
     folder = work.folder / f"{Path(text).name}-{share}"
@@ -320,7 +320,7 @@ def part_of(work: RunContext, text: str, share: float) -> str:
 
 @torch.no_grad()
 def learnt(checkpoint: Path) -> dict[str, list[list[float]]]:
-    """How much recurrence the layers use, and at which lags all of them together."""
+    """How much recurrence each layer uses, and at which lags all of them use it."""
     gates, weights = [], torch.zeros(LAGS)
     lags = torch.arange(1, LAGS + 1)
     for name, module in open_model(str(checkpoint)).named_modules():
@@ -339,9 +339,10 @@ def layout(scale: str) -> Layout:
     steps, rows = chosen.train["max_steps"], chosen.train.get("rows", COMMON["rows"])
     shape, window = chosen.shape, WINDOW // chosen.shrinks
     return Layout(
-        done=f"Models of {shape['n_layer']} layers x {shape['d_model']} with random weights, trained on "
+        done=f"Models of {shape['n_layer']} layers x {shape['d_model']} with random weights, "
+        "trained on "
         f"{' and on '.join(chosen.texts)}: {steps:,} steps of {rows} rows x {window} characters, "
-        f"{scaled(steps * rows * window)} in all, the same for every arm.",
+        f"{scaled(steps * rows * window)} in total, the same for every arm.",
         answers=[answer(scale)],
         claims=[claim for claim in claims(scale) if claim.expects],
         tables=[
@@ -359,18 +360,19 @@ def layout(scale: str) -> Layout:
 def answer(scale: str) -> Answer:
     learner = next(one for one in learners(scale) if one.share == 1.0 and one.arm == "rsa-xl")
     return Answer(
-        f"Recurrence inside Transformer-XL's attention (RSA), bits a character on {learner.text}: "
+        "Recurrence inside Transformer-XL's attention (RSA), bits per character on "
+        f"{learner.text}: "
         "{} without; it changes them by {}.",
         [Value("bits", learner.base.name, form="{:.3f}"), above_base(learner)],
     )
 
 
 def claims(scale: str) -> list[Claim]:
-    found = learners(scale)
-    (smallest, *_), whole = SCALES[scale].shares, [one for one in found if one.share == 1.0]
+    every = learners(scale)
+    (smallest, *_), whole = SCALES[scale].shares, [one for one in every if one.share == 1.0]
     attention = [one for one in whole if BASES.get(one.arm) == "xl"]
     blocks = [one for one in whole if one.arm == "rsa-brt"]
-    less = [one for one in found if one.arm in SHARED[1:] and one.share == smallest < 1.0]
+    less = [one for one in every if one.arm in SHARED[1:] and one.share == smallest < 1.0]
     return [
         Claim(
             "With recurrence in its attention, Transformer-XL is better.",
@@ -389,23 +391,24 @@ def claims(scale: str) -> list[Claim]:
             [Expectation(above_base(one), "below", said=one.name) for one in blocks],
         ),
         Claim(
-            f"No model has collapsed: all are {LEARNT} bits and more below the entropy of symbols.",
+            f"No model has collapsed: all are at least {LEARNT} bits below the entropy of symbols.",
             "a check: a reproduction of Huang et al. has 5.07 bits, which is that entropy",
             [
                 Expectation(
                     Value("below_unigram", one.name, form="{:+.3f}"), "above", LEARNT, one.name
                 )
-                for one in found
+                for one in every
             ],
             ours=True,
         ),
         Claim(
-            "With little text to learn from, recurrence in attention lowers the bits.",
+            "With little training text, recurrence in attention lowers the bits.",
             "Huang et al. 2023, Figure 1: sample efficiency",
             [Expectation(above_base(one), "below", said=one.name) for one in less],
         ),
         Claim(
-            "With little text to learn from, it lowers the bits more than with all of the text.",
+            "With little training text, recurrence in attention lowers the bits more than with the "
+            "whole text.",
             "Huang et al. 2023, Figure 1: sample efficiency",
             [
                 Expectation(
@@ -456,11 +459,12 @@ def text_table(text: str, arms: Sequence[str]) -> Table:
             "reproduction",
         ],
         rows,
-        "Above its base: paired with the same model without recurrence in its attention. The paper "
-        "trained for 400,000 steps, its reproduction for 10,000 to 40,000. In rsa-xl-fast and rsa-brt "
+        "Above its base: minus the same model without recurrence in its attention, paired. The "
+        "paper trained for 400,000 steps, its reproduction for 10,000 to 40,000. In rsa-xl-fast "
+        "and rsa-brt "
         f"the recurrence's own numbers learn at a rate of {FAST}. Below single symbols: bits below "
-        "their entropy, which a model without any context has. Mean gate: the share of the recurrence "
-        "in attention, over layers and heads.",
+        "their entropy, which a model without any context reaches. Mean gate: the share of the "
+        "recurrence in attention, over layers and heads.",
     )
 
 
@@ -473,10 +477,11 @@ def share_table(scale: str) -> Table:
         bits = (Value("bits", one.name, form="{:.4f}") for one in arms)
         rows.append([f"{share:.0%}", *bits, *map(above_base, arms[1:])])
     return Table(
-        f"Bits per character with a part of {text}",
+        f"Bits per character after training on a part of {text}",
         ["part of the training text", *SHARED, *(f"{arm} above xl" for arm in SHARED[1:])],
         rows,
-        "The part is the beginning; the number of steps is the same, so less text is read more often.",
+        "The part is the beginning. The number of steps is the same, so less text is read more "
+        "often.",
     )
 
 
@@ -498,9 +503,9 @@ def share_figure(scale: str) -> Figure:
     )
 
 
-# Title, axes, name of the curve, and a word that the arms have which are drawn.
+# Title, axes, name of the curve, and a word in the names of the arms to draw.
 CURVES = (
-    ("While learning", "Step", "Bits per character, validation", "validation", ""),
+    ("Training", "Step", "Bits per character, validation", "validation", ""),
     ("How much recurrence", "Layer", "Gate: share of the recurrence", "gate by layer", "rsa"),
     ("How far back", "Lag", "Gate x |weight|, all heads and layers", "recurrence by lag", "rsa"),
 )
@@ -518,28 +523,29 @@ def threats(scale: str) -> Threats:
     steps = chosen.train["max_steps"]
     return Threats(
         internal=[
-            "All arms read the same text in the same order for as many steps, at one learning rate "
-            "that is Transformer-XL's own, but for five numbers a layer in rsa-xl-fast and rsa-brt.",
+            "All arms are trained on the same text in the same order for the same number of steps, "
+            "at Transformer-XL's own learning rate, except for five numbers per layer in "
+            "rsa-xl-fast and rsa-brt.",
             *([] if scale in ("smoke", "paper") else [LOST]),
         ],
         construct=[
-            "A bit is a bit of a byte: a character outside ASCII counts as several. The test text is "
-            "read in twenty parts, each of which begins without a memory."
+            "Bits are per byte: a character outside ASCII counts as several. The test text is read "
+            "in twenty parts, each of which begins without a memory."
         ],
-        external=[
-            "Enwik8 without line ends, 204 symbols, as Transformer-XL's preparation leaves it."
-        ]
+        external=["Enwik8 without line ends, 204 symbols, as Transformer-XL prepares it."]
         if "enwik8-204" in chosen.texts
         else [],
-        scale="" if scale == "smoke" else f"{size} for {steps:,} steps of the paper's 400,000.",
+        scale="" if scale == "smoke" else f"{size} for {steps:,} of the paper's 400,000 steps.",
     )
 
 
 EXPERIMENT = Experiment(
     title="Attention: recurrence inside it",
-    question="Does a recurrence mixed into attention (RSA) make character models better, or at least no "
-    "worse, and does it help where there is little to learn from?",
-    source="Huang et al.: Encoding Recurrence into Transformers (ICLR 2023); its reproduction; Hutchins "
+    question="Does a recurrence inside attention (RSA) make character models better, or at least "
+    "not "
+    "worse, and does it help with little training text?",
+    source="Huang et al.: Encoding Recurrence into Transformers (ICLR 2023); its reproduction; "
+    "Hutchins "
     "et al.: Block-Recurrent Transformers (2022)",
     runs=runs,
     layout=layout,

@@ -3,25 +3,27 @@
     HOLDOVER_DATA=... python experiments/bundled_model.py --output runs/bundled   (an H200: 20 minutes)
     python experiments/bundled_model.py --output runs/toy --data DIR --scale toy  (two cores: a minute)
 
-Stages, each left out where its result is there already, so that an interrupted run goes on:
+Stages; each is skipped if its result exists already, so an interrupted run continues:
 
 * tokenizer: byte-level BPE of the training books.
 * pretrain:  windows of all 512 positions, read alone.
-* arms:      from that checkpoint, on the same tokens in the same order, windows of 300, one run for each
-             kind of state and one without; side by side on one device.
-* export:    every arm in half precision, as models are shipped.
-* evaluate:  what was exported, on the test books.
+* arms:      from that checkpoint, on the same tokens in the same order, with windows of 300: one run for
+             each kind of state and one without, in parallel on one device.
+* export:    every arm in half precision, as in the package.
+* evaluate:  the exported models on the test books.
 
-`bundled_shipping.py` makes the record of it and puts the twins into the package.
+`bundled_shipping.py` writes the record and puts the twins into the package.
 """
 
 import argparse
 import shutil
 import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from side_by_side import holdover, last_checkpoint, train, wait
+import yaml
 
 from holdover import RecurrentModel
 from holdover.text.sources import open_source
@@ -77,7 +79,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "plain": {"carry": "none"},
     # The method as published.
     "pooled": {"carry": "pooled"},
-    # The last positions of a window instead of one mean, read by every layer.
+    # The last positions of a window instead of one mean, read by all layers.
     "pooled-last32": {**LAST, "slots": 32},
     "pooled-last64": {**LAST, "slots": 64},
     "tokens16": {"carry": "tokens", "slots": 16, "map_hidden": []},
@@ -91,14 +93,20 @@ TOY_SHAPE = {**SHAPE, "n_layer": 2, "n_embd": 32, "n_head": 2}
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--output", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--data", default="pg19", help="the books, by name or folder")
+    parser.add_argument("--data", default="pg19", help="name or folder of the books")
     parser.add_argument("--scale", choices=("real", "toy"), default="real")
-    parser.add_argument("--arms", default=",".join(ARMS), help="of " + ", ".join(ARMS))
+    parser.add_argument("--arms", default=",".join(ARMS), help="some of " + ", ".join(ARMS))
     parser.add_argument("--stages", default="tokenizer,pretrain,arms,export,evaluate")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="for the arms"
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a training option of the arms",
     )
-    parser.add_argument("--suffix", default="", help="of the arms' folders, with --set")
+    parser.add_argument(
+        "--suffix", default="", help="added to the names of the arms' folders, for use with --set"
+    )
     options = parser.parse_args()
     real = options.scale == "real"
     out: Path = options.output
@@ -111,14 +119,14 @@ def main() -> None:
         settings = {**COMMON, **PRETRAIN, **data, "tokenizer": str(out / "tokenizer")}
         if not real:
             settings |= {**TOY, "windows": 1, "shape": TOY_SHAPE}
-        wait([train(out / "pretrained", settings)])
+        wait([start_training(out / "pretrained", settings)])
     names = {name: name + options.suffix for name in options.arms.split(",")}
     if "arms" in stages:
         runs = []
         for name, folder in names.items():
             settings = {**COMMON, **ARM, **data, "model": str(out / "pretrained")}
             settings["recurrence"] = {"window": WINDOW, **ARMS[name]}
-            runs.append(train(out / folder, settings | ({} if real else TOY), options.set))
+            runs.append(start_training(out / folder, settings | ({} if real else TOY), options.set))
         wait(runs)
     if "export" in stages:
         for folder in names.values():
@@ -126,6 +134,33 @@ def main() -> None:
     if "evaluate" in stages:
         limit = [] if real else ["document_tokens=2000"]
         wait([evaluate(out / "shipped" / name, options.data, limit) for name in names.values()])
+
+
+def start_training(
+    folder: Path, settings: dict[str, Any], words: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a training, or continue it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    path = folder.with_name(f"{folder.name}.yaml")
+    path.write_text(yaml.safe_dump(settings, sort_keys=False))
+    if (folder / "log.jsonl").exists():
+        return start("train", "--resume", "--output", str(folder))
+    return start("train", "--config", str(path), "--output", str(folder), *words)
+
+
+def start(*words: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "holdover", *words])
+
+
+def wait(processes: list[subprocess.Popen[bytes]]) -> None:
+    codes = [process.wait() for process in processes]
+    if any(codes):
+        sys.exit("A part of the experiment failed: see above; repeat the same command to continue.")
+
+
+def last_checkpoint(run: Path) -> Path:
+    """The last checkpoint of a run, not the best."""
+    return max(run.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2]))
 
 
 def train_tokenizer(data: str, folder: Path, size: int) -> None:
@@ -145,17 +180,17 @@ def train_tokenizer(data: str, folder: Path, size: int) -> None:
         tokenizer_object=tokenizer,
         bos_token=END_OF_TEXT,
         eos_token=END_OF_TEXT,
-        # A text may be longer than the positions of a model: that is what the state is for.
+        # A text may be longer than the positions of a model, thanks to the state.
         model_max_length=int(1e30),
     )
     fast.save_pretrained(str(folder))
 
 
 def export(run: Path, folder: Path) -> None:
-    """The end of a run in half precision, with its tokenizer and what the run says of itself.
+    """The last checkpoint of a run in half precision, with its tokenizer and its description.
 
-    The end, not the best: the learning rate has come down to nothing there, and every twin has then seen
-    the same tokens.
+    The last, not the best: its learning rate has decayed to zero, and every twin has then seen the same
+    tokens.
     """
     last = last_checkpoint(run)
     model = RecurrentModel.from_pretrained(last)
@@ -168,7 +203,7 @@ def evaluate(folder: Path, data: str, words: list[str]) -> subprocess.Popen[byte
     record = folder.with_name(f"{folder.name}-eval")
     overlaps = ["--overlap", PLAIN_OVERLAPS] if folder.name.startswith("plain") else []
     where = ["--model", str(folder), "--data", data, "--output", str(record)]
-    return holdover("eval", *where, "--rows", "32", *overlaps, *words)
+    return start("eval", *where, "--rows", "32", *overlaps, *words)
 
 
 if __name__ == "__main__":

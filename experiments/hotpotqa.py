@@ -2,7 +2,8 @@
 
     holdover run experiments/hotpotqa.py --scale small
 
-An encoder reads the ten paragraphs of a question window by window, the question in front of each.
+An encoder reads the ten paragraphs of a question window by window, with the question at the beginning of
+each window.
 """
 
 from collections.abc import Sequence
@@ -41,7 +42,7 @@ COLUMNS = (
     "EM",
     "F1 above plain (points)",
     "EM above plain (points)",
-    "without its state",
+    "state removed",
     "another's state",
     "paper's F1",
     "paper's EM",
@@ -55,21 +56,21 @@ class Scale:
     encoders: tuple[str, ...]
     data: str
     window: int
-    learnt: int  # questions
-    asked: int
+    learnt: int  # questions for training
+    asked: int  # questions for testing
     train: dict[str, Any] = field(default_factory=dict)
     validation: str | None = None
 
 
-# Questions to learn from, and others to be tested on.
+# Questions for training and for testing.
 OURS, PAPERS = (1_192, 300), (30_000, 7_405)
 FEW = {"rows": 8, "epochs": 8, "learning_rate": 5e-5, "added_learning_rate": 2e-4, "warm_up": 50}
-# The end of a training is scored: all arms come to the same one.
+# The last checkpoint is scored, which comes at the same step in all arms.
 FEW |= {"patience": None, "keep": 1, "bf16": True}
 SCALES = {
     "smoke": Scale(("a tiny BERT",), "toy", 20, 24, 24, {"rows": 4, "epochs": 1, "max_steps": 2}),
     "small": Scale((MINILM,), "hotpotqa", 512, *OURS, FEW),
-    # The same of an encoder five times as large.
+    # The same with an encoder five times as large.
     "real": Scale((MPNET,), "hotpotqa", 512, *OURS, FEW),
     "paper": Scale(
         ("roberta-base",),
@@ -137,7 +138,7 @@ def measure(work: RunContext) -> dict[str, Any]:
     }
     state = row.get("state") or {}
     for way in ("zeroed", "other"):
-        # What is lost without the own state, in nats a question.
+        # How much the loss rises without the own state, in nats per question.
         if part := state.get(way):
             found[f"state_{way}"] = {
                 **part["nll"]["above_own"],
@@ -149,13 +150,14 @@ def measure(work: RunContext) -> dict[str, Any]:
 def layout(scale: str) -> Layout:
     chosen, encoders = SCALES[scale], SCALES[scale].encoders
     return Layout(
-        done=f"{' and '.join(encoders)}, read in windows of {chosen.window} tokens with the question in "
-        f"front of each, trained on {chosen.learnt:,} questions for "
+        done=f"{' and '.join(encoders)} with windows of {chosen.window} tokens, each of which "
+        "begins with "
+        f"the question, trained on {chosen.learnt:,} questions for "
         f"{chosen.train.get('epochs', QAOptions.epochs)} epochs and tested on {chosen.asked:,}.",
         answers=[
             Answer(
-                f"HotpotQA with {encoder}, F1: {{}} without a state; the published one changes it by "
-                "{}, memory tokens by {}.",
+                f"HotpotQA with {encoder}, F1: {{}} without a state; the published state changes "
+                "it by {}, memory tokens by {}.",
                 [
                     Value("f1", named(encoder, PLAIN), form="{:.1%}", share=True),
                     above(encoder, STATE, "f1"),
@@ -179,7 +181,7 @@ def layout(scale: str) -> Layout:
         ],
         tables=[
             Table(
-                f"HotpotQA, distractor, answers alone: {encoder}",
+                f"HotpotQA, distractor setting, answers only: {encoder}",
                 COLUMNS,
                 [
                     [
@@ -198,25 +200,25 @@ def layout(scale: str) -> Layout:
                     ]
                     for arm in CARRIES
                 ],
-                "The paper's are per cent, too. Without its state, and with another's: nats a question "
-                "above the same reader with its own.",
+                "The paper's numbers are per cent, too. State removed, another's state: how much "
+                "the loss of the same reader rises, in nats per question.",
             )
             for encoder in encoders
         ],
         threats=Threats(
-            internal=["One learning rate for all arms, which nobody tuned."],
+            internal=["One learning rate for all arms, which was not tuned."],
             external=[
-                f"{OURS[0]:,} questions to learn from and {OURS[1]} to be tested on, where the paper "
-                f"has {PAPERS[0]:,} and {PAPERS[1]:,}; encoders of sentences in place of RoBERTa."
+                f"{OURS[0]:,} questions for training and {OURS[1]} for testing; the paper has "
+                f"{PAPERS[0]:,} and {PAPERS[1]:,}. Sentence encoders instead of RoBERTa."
             ]
             if scale in ("small", "real")
             else [],
             construct=[
-                "Memory tokens take places of the window, which holds so much less of the context."
+                "Memory tokens take positions of the window, which then holds less of the context."
             ],
             conclusion=[
-                f"{OURS[1]} questions and a few seeds cannot decide one point of F1: see how wide the "
-                "intervals are."
+                f"{OURS[1]} questions and a few seeds cannot decide a difference of one F1 point: "
+                "see the width of the intervals."
             ]
             if scale in ("small", "real")
             else [],
@@ -230,7 +232,8 @@ def above(encoder: str, arm: str, metric: str) -> Value:
 
 EXPERIMENT = Experiment(
     title="Questions over long contexts",
-    question="When a context is longer than a window, does a carried state help to answer questions "
+    question="When a context is longer than a window, does a carried state help to answer "
+    "questions "
     "about it?",
     source="Yoshida, Ettinger, Gimpel: Adding Recurrence to Pretrained Transformers, Table 3",
     runs=runs,

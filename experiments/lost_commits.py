@@ -1,6 +1,6 @@
-"""What is said of records whose commit cannot be looked up any more."""
+"""A threat to validity: records whose commit no longer exists."""
 
 LOST = (
-    "Of the commits that records of attention and forecasting name, 12bc3bc54c86 and 859c5eff6969 are "
-    "not in the history: how the code of those runs differed from that around them cannot be looked up."
+    "Records of attention and forecasting name the commits 12bc3bc54c86 and 859c5eff6969, which are not "
+    "in the history: how the code of those runs differed from nearby commits cannot be checked."
 )

@@ -1,11 +1,11 @@
-"""How far back do states reach? Facts across windows, also at distances never trained, and votes.
+"""How far back do states reach? Facts over many windows, also beyond the training range, and votes.
 
     holdover run experiments/memory.py --scale small
 
-Small models with random weights learn two synthetic corpora whose answers need the windows before:
-once-8 (a fact, asked for once, one to eight windows on, and not said again in between) and majority
-(which letter was more frequent in one to eight windows). They are tested at distances up to 1,000
-windows: does the state drift?
+Small models with random weights learn two synthetic corpora whose answers need earlier windows:
+once-8 (a fact that is asked for once, one to eight windows later, and not repeated in between) and
+majority (which letter was more frequent in one to eight windows). They are tested at distances up to
+1,000 windows, to see whether the state drifts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,10 +42,10 @@ Answers = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 WINDOW = 16
 TRAINED = 8
-# Distances that are tested beside those of training, and in tables.
+# Distances that are tested in addition to those of training, and distances in tables.
 BEYOND = {"smoke": (9, 10), "small": (16, 32, 64, 125, 250, 500, 1000)}
 SHOWN = {"smoke": (1, TRAINED, 9, 10), "small": (1, 2, 4, TRAINED, 16, 64, 1000)}
-# Texts side by side: their windows wait for one another, and the models are small.
+# Texts in parallel: the windows of a text are read one by one, and the models are small.
 ROWS = 256
 CHANCE = {"recall": 1 / 16, "majority": 1 / 2}
 GPT2 = {
@@ -86,7 +86,7 @@ XLNET = {
         "initializer_range": 0.12,
     },
 }
-# What is carried, and by which model.
+# The model of each arm, and its recurrence.
 ARMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "plain": (GPT2, {"carry": "none"}),
     "mean of a window (published)": (GPT2, {"carry": "pooled"}),
@@ -116,14 +116,14 @@ TRAIN = {
 }
 STEPS = {"smoke": 2, "small": 1500}
 IN_SMOKE = ("plain", "last position")
-# Nothing is learnt in two steps: what takes time there is reading the corpora.
+# Two steps learn nothing: at this scale reading the corpora takes the time.
 SMALLER = {"smoke": {"n_embd": 16, "n_head": 2}, "small": {}}
-# Whose reach ends nowhere by construction, and those that reach as far as was trained.
+# States without a limit by construction, and all states that reach the longest training distance.
 ENDLESS = ("last position", "memory tokens", "block-recurrent state")
 REACHING = (*ENDLESS, "XL memory of eight", "XLNet's memory of eight")
 MEANS = ("mean of a window (published)", "mean of a window, XLNet")
-# A fact is recalled; a vote is counted over more windows than the last three, which would tell it to an
-# ideal reader with a probability of 0.90 (tests/test_experiments.py).
+# Probabilities from which a fact counts as recalled, and a vote as counted over more than the last three
+# windows, from which an ideal reader predicts it with 0.90 (tests/experiments/test_experiments.py).
 RECALLED, COUNTED = 0.9, 0.93
 TASKS = {"recall": f"once-{TRAINED}", "majority": "majority"}
 
@@ -163,7 +163,7 @@ def measure(work: RunContext) -> dict[str, Any]:
         **settings["model"],
         **settings["train"],
         recurrence=settings["recurrence"],
-        # The same steps, only faster: no setting.
+        # Not a setting: the same steps, only faster.
         faster={"replay": True},
     )
     model = last_checkpoint(run)
@@ -176,9 +176,9 @@ def measure(work: RunContext) -> dict[str, Any]:
         np.concatenate(parts) for parts in zip(*tested(work, model), strict=True)
     )
     places = [int(place) for place in np.unique(distance)]
-    found = {at: overall(right[distance == at], document[distance == at]) for at in places}
-    measures = {f"right@{at}": value for at, value in found.items()}
-    curve = [[at, round(value["value"], 4)] for at, value in found.items()]
+    by_distance = {at: overall(right[distance == at], document[distance == at]) for at in places}
+    measures = {f"right@{at}": value for at, value in by_distance.items()}
+    curve = [[at, round(value["value"], 4)] for at, value in by_distance.items()]
     return {**measures, "curves": {"by distance": curve}}
 
 
@@ -190,8 +190,8 @@ def tested(work: RunContext, model: Path) -> Iterator[Answers]:
 
 @torch.no_grad()
 def answers(work: RunContext, model: Path, corpus: str) -> Answers:
-    """Of every answer its probability, how many windows back its fact lies (of a vote: how many windows
-    it has) and its document."""
+    """For every answer its probability, the distance of its fact in windows (for a vote: the number of
+    windows it has) and its document."""
     device = work.device
     opened = open_model(str(model)).to(device).eval()
     options = {k: v for k, v in work.common.items() if k != "device"}
@@ -216,17 +216,18 @@ def layout(scale: str) -> Layout:
     shown, distances = arms(scale), SHOWN[scale]
     layers, width = XL["shape"]["n_layer"], XL["shape"]["d_model"]
     return Layout(
-        done=f"Models of {layers} layers x {width} with random weights, trained for {STEPS[scale]:,} "
-        f"steps of {TRAIN['rows']} texts of {TRAINED + 1} windows of {WINDOW} tokens, and asked about "
-        "texts they have not seen.",
+        done=f"Models of {layers} layers x {width} with random weights, trained for "
+        f"{STEPS[scale]:,} "
+        f"steps of {TRAIN['rows']} texts of {TRAINED + 1} windows of {WINDOW} tokens, and tested "
+        "on new texts.",
         answers=[answer(scale)],
         claims=[claim for claim in claims(scale) if claim.expects],
         tables=[
             Table(
                 "Probability of the right answer",
                 (
-                    "what is carried",
-                    *(f"{at} window{'s'[: at > 1]} on" for at in distances),
+                    "state",
+                    *(f"after {at} window{'s'[: at > 1]}" for at in distances),
                     "majority",
                 ),
                 [
@@ -237,10 +238,12 @@ def layout(scale: str) -> Layout:
                     ]
                     for arm in shown
                 ],
-                f"Chance is {CHANCE['recall']:.4f} for a fact, {CHANCE['majority']:.1f} for a majority. "
-                f"Distances up to {TRAINED} were trained, near ones more often. A majority is of texts "
-                "of one to eight windows, all of which were trained: plain shows what the last window "
-                f"alone tells of it, and {COUNTED} is more than the last three do.",
+                f"Chance is {CHANCE['recall']:.4f} for a fact, {CHANCE['majority']:.1f} for a "
+                "majority. "
+                f"Distances up to {TRAINED} were trained, near ones more often. Majorities are "
+                "over one to eight windows, all of which were trained: the plain model shows what "
+                "the last window "
+                f"alone predicts, and {COUNTED} is more than the last three predict.",
             )
         ],
         figures=[
@@ -260,21 +263,21 @@ def layout(scale: str) -> Layout:
         ],
         threats=Threats(
             external=[
-                "Random weights, 16 tokens a window: tasks made so that a memory is all they need."
+                "Random weights, 16 tokens per window, and tasks that need nothing but a memory."
             ],
-            internal=["All arms have the same learning rate and steps, none its own best."],
+            internal=["All arms have the same learning rate and steps; none was tuned."],
         ),
     )
 
 
 def answer(scale: str) -> Answer:
-    """Of what has the published state, and what remembers longest."""
+    """The published state, and the states that remember longest."""
     farthest = SHOWN[scale][-1]
-    told = [arm for arm in (MEANS[0], *ENDLESS[:2]) if arm in arms(scale)]
+    named = [arm for arm in (MEANS[0], *ENDLESS[:2]) if arm in arms(scale)]
     return Answer(
-        f"A fact recalled one window on, and {farthest} on (chance {CHANCE['recall']:.3f}): "
-        f"{'; '.join(f'{arm} {{}}, {{}}' for arm in told)}.",
-        [right("recall", arm, f"right@{at}") for arm in told for at in (1, farthest)],
+        f"Recall of a fact after one window, and after {farthest} (chance {CHANCE['recall']:.3f}): "
+        f"{'; '.join(f'{arm} {{}}, {{}}' for arm in named)}.",
+        [right("recall", arm, f"right@{at}") for arm in named for at in (1, farthest)],
     )
 
 
@@ -282,31 +285,30 @@ def claims(scale: str) -> list[Claim]:
     shown, (*_, far, farthest) = arms(scale), SHOWN[scale]
     return [
         Claim(
-            "A model without a state does no better than chance across windows.",
+            "A model without a state does not exceed chance over windows.",
             "a check of the task",
             [Expectation(right("recall", "plain", "right@1"), "below", CHANCE["recall"] + 0.02)],
             ours=True,
         ),
         Claim(
-            "The published state, the mean of a window, holds a fact for the next window, and for "
-            "eight.",
+            "The published state, the mean of a window, holds a fact for one window and for eight.",
             "section 5.3, as a task",
             recalled(MEANS, shown, (1, TRAINED)),
         ),
         Claim(
-            "Other states that reach so far hold it for the next window, and for eight.",
+            "Other states that reach as far hold a fact for one window and for eight.",
             "our question",
             recalled(REACHING, shown, (1, TRAINED)),
             ours=True,
         ),
         Claim(
-            "States that end nowhere hold it for longer than was ever trained: they do not drift.",
+            "States without a limit hold a fact beyond all training distances: they do not drift.",
             "our question",
             recalled(ENDLESS, shown, (far, farthest)),
             ours=True,
         ),
         Claim(
-            "Texts of one to eight windows are classified by all that they hold.",
+            "Texts of one to eight windows are classified by their whole content.",
             "our question: variable-length classification",
             [
                 Expectation(right("majority", arm, "right"), "above", COUNTED, arm)
@@ -339,8 +341,9 @@ def right(task: str, arm: str, metric: str) -> Value:
 
 EXPERIMENT = Experiment(
     title="How far back states reach",
-    question="Does a state hold a fact for as long as it is needed, farther than it was trained, and "
-    "what of texts that end after any number of windows?",
+    question="Does a state hold a fact for as long as it is needed, and longer than in training? "
+    "And does "
+    "it classify texts of any number of windows?",
     source="the project's questions on long-range dependencies, as synthetic tasks",
     runs=runs,
     layout=layout,

@@ -1,13 +1,13 @@
-"""Tables 1 and 2 of the method: perplexity over overlap, plain against recurrent, and what it costs.
+"""Tables 1 and 2 of the method: perplexity over overlap, plain against recurrent, and the cost.
 
     holdover run experiments/overlap.py --scale small
 
 * rates: one short run for each learning rate and kind, on WikiText; the best on its validation split is
   used on every text.
-* plain: trained without overlap, read at all overlaps; with all positions of the model as well.
-* recurrent: one model for each overlap, read at its own; a plain one trained at the largest beside it.
-* cache: a plain one behind the keys and values of the last tokens, with a document's first ones and
-  without, where its positions are rotary.
+* plain: trained without overlap, evaluated at all overlaps; also with windows of all positions.
+* recurrent: one model for each overlap, evaluated at its own; also a plain one trained at the largest.
+* cache: a plain model that keeps the keys and values of the last tokens, with and without a document's
+  first tokens; only for models with rotary positions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ from language import (
     text_of,
     train,
 )
-from overlap_arms import FIRST, KEPT, KINDS, arms, behind, carry, named, tokens_behind_cache
+from overlap_arms import FIRST, KEPT, KINDS, arms, cached_loss, carry, named, tokens_with_cache
 from overlap_shown import layout
 
 from holdover.evaluation.sliding_cache import bytes_a_token, read_with_cache
@@ -43,7 +43,7 @@ from holdover.tokenization.encoders import open_encoder
 
 def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
     chosen = SCALES[scale]
-    # The text that rates are chosen on.
+    # Learning rates are chosen on this text.
     *_, first = chosen.texts
     rates = {
         kind: [
@@ -91,7 +91,7 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
                     "recurrence": carry("plain", chosen.window, 0),
                     "kept": list(KEPT[scale]),
                     "first": [0, FIRST],
-                    "document_tokens": tokens_behind_cache(scale, text),
+                    "document_tokens": tokens_with_cache(scale, text),
                 }
                 made.append(Run(named("cache", text), measure_cache, settings, seed, (plain.name,)))
     return made
@@ -120,10 +120,10 @@ def measure_stock(work: RunContext) -> dict[str, Any]:
 
 
 def measure_cache(work: RunContext) -> dict[str, Any]:
-    """The trained plain model behind caches of several sizes, on the beginning of every document."""
+    """The trained plain model with caches of several sizes, on the beginning of every document."""
     settings, text = work.settings, text_of(work)
     (plain,) = work.found.values()
-    # Taken over from the plain arm where that is still there.
+    # Reused from the plain arm if it is still there.
     model = train(work, text, plain["learning_rate"], settings["recurrence"])
     device, window = work.device, settings["recurrence"]["window"]
     work.read(read_run(model / RUN)["data"]["training"])
@@ -140,14 +140,14 @@ def measure_cache(work: RunContext) -> dict[str, Any]:
     half = settings["read"].get("bf16", False)
     for first, kept in product(settings["first"], settings["kept"]):
         with torch.autocast(device.type, torch.bfloat16, enabled=half):
-            found = read_with_cache(backbone, tokens, window, kept, rows=32, first=first)
+            scores = read_with_cache(backbone, tokens, window, kept, rows=32, first=first)
         over = f"{tokens.documents} documents"
-        measures[behind(first, kept)] = ratio(found.nats, found.tokens, over)
+        measures[cached_loss(first, kept)] = ratio(scores.nats, scores.tokens, over)
     return measures
 
 
 def read_at(work: RunContext, model: Any) -> dict[str, Any]:
-    """Measures at every overlap, and of every window as a text of its own."""
+    """Measures at every overlap, and with every window as a text of its own."""
     text = text_of(work)
     measures = at_overlaps(work, read(work, model, text, overlap=list(work.settings["overlaps"])))
     if work.settings["recurrence"]["carry"] != "none":
@@ -162,16 +162,18 @@ def at_overlaps(work: RunContext, record: Mapping[str, Any]) -> dict[str, Any]:
         part = scored(record, text_of(work), number)
         measures |= {f"{name}@{overlap}": value for name, value in part.items()}
     if "loss@0" in measures:
-        # Without a state every window is alone.
+        # Without a state every window is read alone.
         measures["single_window_loss"] = measures["loss@0"]
     return measures
 
 
 EXPERIMENT = Experiment(
     title="Overlap: plain against recurrent",
-    question="Windows may overlap, so that a model reads some tokens again and knows more when it goes "
-    "on. Is a carried state worth that, and what does each cost?",
-    source="Yoshida, Ettinger, Gimpel: Adding Recurrence to Pretrained Transformers, Tables 1 and 2",
+    question="With overlapping windows, a model reads some tokens again and so has more context. "
+    "Can a "
+    "carried state replace this, and what does each cost?",
+    source="Yoshida, Ettinger, Gimpel: Adding Recurrence to Pretrained Transformers, Tables 1 and "
+    "2",
     runs=runs,
     layout=layout,
     seeds={"smoke": (0, 1), "small": (0, 1, 2), "real": (0,), "paper": (0,)},

@@ -1,29 +1,29 @@
-"""What the overlap experiment compares: kinds of models, their names, what is kept of a cache."""
+"""The arms of the overlap experiment: kinds of models, their names, sizes of caches."""
 
 from typing import Any
 
 from language import SCALES, STOCK
 
 KINDS = ("plain", "recurrent")
-# Last tokens whose keys and values are kept, one of them being more memory than a state of one
-# embedding; how many of a document's first tokens beside them, as published for caches that slide; and
-# how much is read of each document.
+# The number of last tokens whose keys and values are kept (one token takes more memory than a state of
+# one embedding); the number of a document's first tokens that are kept with them, as published for
+# sliding caches; and how much of each document is read.
 KEPT = {"smoke": (0, 1, 8), "real": (0, 1, 30, 300)}
 FIRST = 4
 READ_WITH_CACHE = 30_000
-# Scales at which a plain model too is trained at the largest overlap, to tell what that does to a model
-# from what its state does.
+# At these scales a plain model is trained at the largest overlap, too: it separates the effect of such
+# training from the effect of the state.
 TRAINED_ALIKE = ("smoke", "real")
 
 
-def tokens_behind_cache(scale: str, text: str) -> int:
-    """Tokens of a document that are read behind a cache."""
+def tokens_with_cache(scale: str, text: str) -> int:
+    """Tokens of a document that are read with a cache."""
     limit = SCALES[scale].texts[text].limits.get("document_tokens", READ_WITH_CACHE)
     return min(limit, READ_WITH_CACHE)
 
 
 def arms(scale: str) -> list[tuple[str, int, int, tuple[int, ...]]]:
-    """Kind, window, overlap of the training, overlaps it is read at."""
+    """Kind, window, training overlap, evaluation overlaps."""
     chosen = SCALES[scale]
     plain = [
         ("plain", chosen.window, 0, chosen.plain_overlaps),
@@ -51,6 +51,6 @@ def carry(kind: str, window: int, overlap: int) -> dict[str, Any]:
     }
 
 
-def behind(first: int, kept: int) -> str:
-    """The loss behind a cache of those tokens."""
+def cached_loss(first: int, kept: int) -> str:
+    """The metric of the loss with a cache of these tokens."""
     return f"loss@first {first}, last {kept}"

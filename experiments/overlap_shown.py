@@ -1,4 +1,4 @@
-"""What of the overlap experiment's records is shown: claims, tables, figures, threats to validity."""
+"""The layout of the overlap experiment: claims, tables, figures, threats to validity."""
 
 from language import SCALES, STOCK, done, has_stock, middle_rate, threats_of_texts
 from overlap_arms import (
@@ -6,9 +6,9 @@ from overlap_arms import (
     KEPT,
     KINDS,
     TRAINED_ALIKE,
-    behind,
+    cached_loss,
     named,
-    tokens_behind_cache,
+    tokens_with_cache,
 )
 
 from holdover.experiments.definition import (
@@ -25,15 +25,15 @@ from holdover.experiments.definition import (
     Value,
 )
 
-# Nats a token within which two models count as equally good.
+# Nats per token within which two models count as equally good.
 ALIKE = 0.005
-SCALES_SAID = {
+MODELS = {
     "smoke": "A tiny model",
     "small": "The package's small GPT-2",
     "real": "SmolLM2-135M",
     "paper": "GPT-2 small",
 }
-# Per word on the test splits of WikiText-103 and PG-19: overlap, plain, recurrent.
+# Perplexity per word on the test splits of WikiText-103 and PG-19: overlap, plain, recurrent.
 PUBLISHED = {
     "wikitext": {
         0: ("30.47", "29.01"),
@@ -70,30 +70,39 @@ def layout(scale: str) -> Layout:
         figures=[figure(scale, text) for text in texts],
         threats=Threats(
             internal=[
-                "Plain and recurrent models make as many steps of as many windows, at the learning rate "
-                "that was best for each kind on the same list (one seed, the last validation), tried on "
-                "one text and used on all, as the authors did: on another text it need not be the best. "
-                f"What the state is made of is asked at {middle_rate(scale):g}"
+                "Plain and recurrent models are trained for the same number of steps and windows. "
+                "The learning rate is the best for each kind on the same list (one seed, the last "
+                "validation). As the authors did, it was tried on one text and used on all; on "
+                "another text it may not be the best. The experiment on what the state is made of "
+                "uses "
+                f"{middle_rate(scale):g}"
                 + (", where losses on books are lower." if scale in ("small", "real") else "."),
-                "A recurrent model is trained at its own overlap, so that in as many steps it learns "
-                "from fewer new tokens; the plain one is trained without, and read at all overlaps. "
+                "A recurrent model is trained at its own overlap, so in the same number of steps "
+                "it sees fewer new tokens. The plain model is trained without overlap and "
+                "evaluated at all overlaps. "
                 + (
-                    "What that alone does is the difference between the two plain models that are read "
-                    f"at {SCALES[scale].overlaps[-1]}."
+                    "The effect of this alone is the difference between the two plain models "
+                    "evaluated "
+                    f"at overlap {SCALES[scale].overlaps[-1]}."
                     if scale in TRAINED_ALIKE
-                    else "What that alone does was not measured at this scale: beyond overlap 0, claims "
-                    "compare more than a state."
+                    else "The effect of this alone was not measured at this scale: beyond overlap 0, "
+                    "claims compare more than a state."
                 ),
-                "Windows of all positions make as many steps of about as many tokens.",
+                "Models with windows of all positions take the same number of steps with about as "
+                "many tokens.",
             ],
             construct=[
-                "Perplexity a word divides by the words of the text as the tokenizer was given it, on "
-                "WikiText by those and the ends of lines, which the papers count as words; "
-                "FLOPs are the formula of the paper, which counts the state as nothing."
+                "Perplexity per word divides by the words of the text before tokenization; on "
+                "WikiText line ends count as words, as in the papers. FLOPs follow the paper's "
+                "formula, which ignores the cost of the state."
             ],
             external=[
                 *threats_of_texts(scale),
-                *([] if scale in KEPT else ["No sliding cache: positions are learnt, not rotary."]),
+                *(
+                    []
+                    if scale in KEPT
+                    else ["No sliding cache: the positions are learnt, not rotary."]
+                ),
             ],
         ),
     )
@@ -103,8 +112,8 @@ def answer(scale: str, text: str) -> Answer:
     chosen, plain = SCALES[scale], named("plain", text)
     most = chosen.overlaps[-1]
     return Answer(
-        f"{SCALES_SAID[scale]} on {text}, windows of {chosen.window} tokens: the published state {{}}; "
-        f"reading {most} tokens again {{}}; both {{}}.",
+        f"{MODELS[scale]} on {text}, windows of {chosen.window} tokens: the published state {{}}; "
+        f"an overlap of {most} tokens {{}}; both {{}}.",
         [
             difference(text, 0),
             Value(f"loss@{most}", plain, plain, "{:+.4f}", "loss@0"),
@@ -116,14 +125,14 @@ def answer(scale: str, text: str) -> Answer:
 def claims(scale: str) -> list[Claim]:
     chosen = SCALES[scale]
     texts = list(chosen.texts)
-    # What the authors say of overlaps that differ, they say of PG-19.
+    # The authors compare different overlaps only on PG-19.
     books = [text for text in texts if text != "wikitext"]
     few, most = chosen.overlaps[1], chosen.overlaps[-1]
     middle = most if scale == "smoke" else 30
     farther = [overlap for overlap in (50, 75) if overlap in chosen.plain_overlaps]
     return [
         Claim(
-            "With a carried state, perplexity is lower than without at every overlap.",
+            "At every overlap, perplexity is lower with a carried state than without.",
             "Tables 1 and 2",
             [
                 Expectation(difference(text, overlap), "below", said=f"{text}, overlap {overlap}")
@@ -132,7 +141,8 @@ def claims(scale: str) -> list[Claim]:
             ],
         ),
         Claim(
-            f"Trained at overlap {most} both, a model with a carried state is better than one without.",
+            f"If both are trained at overlap {most}, a model with a carried state is better than "
+            "one without.",
             "our question",
             [
                 Expectation(trained_alike(text, most), "below", said=text)
@@ -142,13 +152,14 @@ def claims(scale: str) -> list[Claim]:
         ),
         Claim(
             f"The recurrent model without overlap is as good as the plain one at overlap {middle}, "
-            f"or not more than {ALIKE} nats a token worse.",
-            "section 5.1, of PG-19",
+            f"or at most {ALIKE} nats per token worse.",
+            "section 5.1, on PG-19",
             [Expectation(against(text, 0, middle), "below", ALIKE, text) for text in books],
         ),
         Claim(
-            f"The recurrent model at overlap {few} is better than the plain one at 50 and even at 75.",
-            "section 5.1, of PG-19; at 75 its Table 2 has 128.78 against 128.46",
+            f"The recurrent model at overlap {few} is better than the plain one at 50 and even at "
+            "75.",
+            "section 5.1, on PG-19; at 75 its Table 2 has 128.78 against 128.46",
             [
                 Expectation(against(text, few, overlap), "below", said=f"{text}, {overlap}")
                 for text in books
@@ -156,8 +167,8 @@ def claims(scale: str) -> list[Claim]:
             ],
         ),
         Claim(
-            "The recurrent model at its largest overlap is better than the plain one at the "
-            "largest of all, which costs more.",
+            "The recurrent model at its largest overlap is better than the plain one at an even "
+            "larger overlap, which costs more.",
             "Table 2: overlap 50 against 200, at 0.40 of the FLOPs",
             [
                 Expectation(against(text, most, chosen.plain_overlaps[-1]), "below", said=text)
@@ -165,7 +176,7 @@ def claims(scale: str) -> list[Claim]:
             ],
         ),
         Claim(
-            "Training lowers the loss of the model as it was, windows read without overlap.",
+            "Training lowers the loss of the original model, in windows without overlap.",
             "a check",
             [
                 Expectation(
@@ -188,12 +199,12 @@ def difference(text: str, overlap: int) -> Value:
 
 
 def taken_away(text: str, overlap: int) -> Value:
-    """What a recurrent model loses without its state."""
+    """How much the loss of a recurrent model rises when its state is removed."""
     return Value(f"state_zeroed@{overlap}", named("recurrent", text, overlap), form="{:+.4f}")
 
 
 def trained_alike(text: str, overlap: int) -> Value:
-    """A state's part in the difference, the other being what training at an overlap does."""
+    """The effect of the state alone: both models were trained at this overlap."""
     return Value(
         f"loss@{overlap}",
         named("recurrent", text, overlap),
@@ -224,15 +235,15 @@ def rates_table(scale: str) -> Table:
             ]
             for rate in SCALES[scale].rates
         ],
-        "Validation loss at the end, nats a token, one seed. The rate of the lowest is used for that "
-        "kind on every text; what is added learns ten times as fast. Where that is an end of the list, "
-        "a better one may lie beyond it.",
+        "Validation loss at the end, nats per token, one seed. Each kind uses its best rate on "
+        "every text; added weights learn ten times as fast. If the best rate is at an end of the "
+        "list, a better one may lie beyond it.",
     )
 
 
 def counted_in(scale: str, text: str) -> str:
     lines = SCALES[scale].texts[text].denominator == "perplexity_per_word_and_line"
-    return "Perplexity a word or end of line" if lines else "Perplexity a word"
+    return "Perplexity per word or line end" if lines else "Perplexity per word"
 
 
 def table(scale: str, text: str) -> Table:
@@ -259,7 +270,7 @@ def table(scale: str, text: str) -> Table:
         most = chosen.overlaps[-1]
         rows.append(
             [
-                f"{most}, trained alike",
+                f"{most}, both trained at it",
                 *([""] if has_stock(scale) else []),
                 Value(f"perplexity@{most}", named("plain", text, most)),
                 Value(f"perplexity@{most}", named("recurrent", text, most)),
@@ -285,24 +296,24 @@ def table(scale: str, text: str) -> Table:
             *([STOCK] if has_stock(scale) else []),
             "plain",
             "recurrent",
-            "nats a token",
-            "without its state",
+            "nats per token",
+            "state removed",
             "paper, plain",
             "paper, recurrent",
-            "FLOPs a token",
+            "FLOPs per token",
         ],
         rows,
-        "Nats a token: recurrent minus plain, of the seeds that both have, paired; below zero the "
-        "recurrent model is better. Whether by its state, the next column says: what the same model "
-        "loses without it, on up to 400 windows. As it was: the model before it was trained here. "
-        "Trained alike: the plain model too at that overlap. The last row: all positions of the model, "
-        "without overlap. Compare sizes too, not signs alone: without overlap the paper's state lowers "
-        "perplexity by 10 % on PG-19, by 5 % on WikiText-103.",
+        "Nats per token: recurrent minus plain, paired, over the seeds that both have; negative "
+        "means the recurrent model is better. State removed: how much the loss of the same model "
+        "rises without the state, on up to 400 windows. As it was: the model before training here. "
+        "Both trained at it: the plain model was trained at that overlap, too. Last row: all "
+        "positions of the model, without overlap. Compare sizes, not only signs: without overlap "
+        "the paper's state lowers perplexity by 10 % on PG-19 and by 5 % on WikiText-103.",
     )
 
 
 def single_windows(scale: str, text: str) -> Table:
-    """What training did to texts of a single window, where nothing is carried."""
+    """The effect of training on texts of a single window, which need no state."""
     plain = named("plain", text)
     rows: list[list[Cell]] = [["plain", Value("single_window_loss", plain, form="{:.4f}"), ""]]
     if has_stock(scale):
@@ -320,49 +331,49 @@ def single_windows(scale: str, text: str) -> Table:
         )
     return Table(
         f"Texts of one window: {text}",
-        ("model", "nats a token", "above plain"),
+        ("model", "nats per token", "above plain"),
         rows,
-        "Every window of the test text as if nothing stood in front of it.",
+        "Every window of the test text is read without any earlier text.",
     )
 
 
 def cache_table(scale: str, text: str) -> Table:
-    """What the plain model gains by keys and values that it keeps."""
+    """The gain of the plain model from keeping keys and values."""
     arm = named("cache", text)
-    alone = behind(0, 0)
+    alone = cached_loss(0, 0)
     rows: list[list[Cell]] = []
     for kept in KEPT[scale]:
         row: list[Cell] = [str(kept)]
         for first in (0, FIRST):
-            metric = behind(first, kept)
+            metric = cached_loss(first, kept)
             gained = Value(metric, arm, arm, "{:+.4f}", alone) if metric != alone else ""
             row += [Value(metric, arm, form="{:.4f}"), gained]
         rows.append(row)
     limit = SCALES[scale].texts[text].limits.get("document_tokens")
-    if limit == tokens_behind_cache(scale, text):
+    if limit == tokens_with_cache(scale, text):
         recurrent, plain = named("recurrent", text), named("plain", text)
-        beside = Value("loss@0", recurrent, form="{:.4f}"), difference(text, 0)
+        with_state = Value("loss@0", recurrent, form="{:.4f}"), difference(text, 0)
         rows += [["none, plain", Value("loss@0", plain, form="{:.4f}"), "", "", ""]]
-        rows += [["none, a carried state", *beside, "", ""]]
+        rows += [["none, a carried state", *with_state, "", ""]]
     rows.append(
-        ["bytes a token kept", Value("cache_bytes_a_token", arm, form="{:,.0f}"), "", "", ""]
+        ["bytes per token kept", Value("cache_bytes_a_token", arm, form="{:,.0f}"), "", "", ""]
     )
     return Table(
-        f"Behind a sliding cache: {text}",
+        f"Plain model with a sliding cache: {text}",
         (
             "last tokens kept",
-            "nats a token",
-            "above none",
+            "nats per token",
+            "above no cache",
             f"with the first {FIRST} of the text",
-            "above none",
+            "above no cache",
         ),
         rows,
-        "A plain model, trained as the plain arm, keeps the keys and values of the last tokens of a "
-        "window, on the first "
-        f"{tokens_behind_cache(scale, text):,} tokens of each document; then also those of the "
-        "document's first tokens, on which deep models rest their attention (Xiao et al., Efficient "
-        "Streaming Language Models with Attention Sinks). Even one token's, of all layers, are more "
-        "bytes than a state of one embedding.",
+        "A plain model, trained like the plain arm, keeps the keys and values of the last tokens "
+        "of a "
+        f"window; scored on the first {tokens_with_cache(scale, text):,} tokens of each document. "
+        "Then it also keeps the document's first tokens, which deep models use as attention sinks "
+        "(Xiao et al., Efficient Streaming Language Models with Attention Sinks). The keys and "
+        "values of one token at all layers take more bytes than a state of one embedding.",
     )
 
 
@@ -370,8 +381,8 @@ def figure(scale: str, text: str) -> Figure:
     chosen = SCALES[scale]
     plain, name = named("plain", text), named
     return Figure(
-        f"What a perplexity costs: {text}",
-        "FLOPs a token",
+        f"Perplexity against its cost: {text}",
+        "FLOPs per token",
         counted_in(scale, text),
         [
             Series(
@@ -393,6 +404,7 @@ def figure(scale: str, text: str) -> Figure:
                 ],
             ),
         ],
-        "At the plain model's points: the overlap; the recurrent ones' are its first. Differences are "
-        "known more closely than the bars suggest: they are paired (see the table).",
+        "The labels are the overlaps of the plain model; the recurrent model has the first of "
+        "them. Differences are known more precisely than the bars suggest: they are paired (see "
+        "the table).",
     )

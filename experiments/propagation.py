@@ -1,11 +1,12 @@
-"""Section 5.3 of the method: is a topic carried into the next window, and what is lost at its end?
+"""Section 5.3 of the method: is a topic carried into the next window, and what is lost between windows?
 
     holdover run experiments/propagation.py --scale small
     holdover run experiments/propagation.py --scale paper     trains GPT-2 first, plain and as published
 
-A context of one window is read; the next window begins with the one token that follows it, and 30 more
-are written greedily: by the recurrent model with the state of the context, by the plain one without, and
-by the recurrent one with the state of another context. The book's own 30 tokens stand beside them.
+A model reads a context of one window. The next window begins with the one token that follows, and 30
+more are generated greedily: by the recurrent model with the state of the context, by the plain model
+without a state, and by the recurrent model with the state of another context. The book's own 30 tokens
+are the comparison.
 """
 
 import json
@@ -16,8 +17,7 @@ from typing import Any
 import language
 import numpy as np
 import torch
-from continuity import RATES, rates
-from topics import Topics, divergence
+from continuity import RATES, Topics, divergence, rates
 
 from holdover.experiments.definition import (
     Answer,
@@ -54,7 +54,7 @@ class Scale:
     text: str
     window: int
     contexts: int
-    pieces: int  # of the training text, of so many tokens, that topics are fitted on
+    pieces: int  # parts of the training text that topics are fitted on
     rows: int
 
 
@@ -63,18 +63,18 @@ SCALES = {
     "small": Scale("books-plain", "books-recurrent", "pg19", 300, 2000, 20_000, 100),
     "paper": Scale("trained plain", "trained recurrent", "pg19", 300, 2000, 20_000, 100),
 }
-# Scales whose models are trained here first, by their names, with what they carry; those of others come
-# with the package, and the one with a state has memory tokens.
+# Models that are trained here first, with their recurrence. At the other scales the bundled models are
+# used; the one with a state has memory tokens.
 TRAINED: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {"trained plain": {"carry": "none"}, "trained recurrent": {"carry": "pooled"}}
 }
-# Of a piece of the training text.
+# Tokens of each such part.
 PIECE = 1000
 
 
 def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
     settings = {"scale": scale, **vars(SCALES[scale])}
-    found = []
+    made = []
     for seed in seeds:
         trained = [
             Run(name, learn, to_learn(scale, carried), seed)
@@ -82,11 +82,11 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
         ]
         models = tuple(run.name for run in trained)
         plain = Run(PLAIN, measure, {**settings, "arm": PLAIN}, seed, models)
-        found += [*trained, plain]
+        made += [*trained, plain]
         for arm in (BOOK, STATE, OTHER):
             after = (plain.name, *models)
-            found.append(Run(arm, measure, {**settings, "arm": arm}, seed, after))
-    return found
+            made.append(Run(arm, measure, {**settings, "arm": arm}, seed, after))
+    return made
 
 
 def to_learn(scale: str, carried: dict[str, Any]) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def learn(work: RunContext) -> dict[str, Any]:
 
 
 def model_of(work: RunContext, name: str) -> str:
-    """The end of its training, where it was trained here."""
+    """A bundled model, or the last checkpoint if it was trained here."""
     folder = work.others.get(Run(name, learn, {}, work.seed).name)
     return model_folder(name) if folder is None else str(last_checkpoint(folder / "train"))
 
@@ -132,48 +132,48 @@ def measure(work: RunContext) -> dict[str, Any]:
     topics = Topics(pieces(train, encoder, chosen, work.seed), work.seed)
     apart = divergence(topics.of(contexts), topics.of(texts))
     (work.folder / FILE).write_text(json.dumps({"divergence": apart.tolist()}))
-    # Every book that is long enough has its place, drawn or not, so that seeds can be put together.
+    # Every book that is long enough has an entry, drawn or not, so that seeds can be pooled.
     long = np.flatnonzero(long_enough(test, chosen))
     books = np.searchsorted(long, [book for _, book in places]).tolist()
     counts = np.bincount(books, minlength=len(long))
     divergences = over_books(np.bincount(books, apart, len(long)).tolist(), counts.tolist())
-    found: dict[str, Any] = {"divergence": divergences}
+    measures: dict[str, Any] = {"divergence": divergences}
     for rate, parts in rates(contexts, texts, books, len(long)).items():
-        # Few texts may leave nothing to tell.
+        # Few texts may decide no context.
         if sum(parts["counts"]):
-            found[rate] = over_books(parts["sums"], parts["counts"])
-        found[told_in(rate)] = sum(parts["counts"])
+            measures[rate] = over_books(parts["sums"], parts["counts"])
+        measures[contexts_of(rate)] = sum(parts["counts"])
     if arm != PLAIN:
         folder = work.others[Run(PLAIN, measure, {}, work.seed).name]
         plain = np.array(json.loads((folder / FILE).read_text())["divergence"])
-        found |= sign_test(apart, plain, np.array(books), len(long))
-    # With the one token of the next window that is given: a word may end in it.
+        measures |= sign_test(apart, plain, np.array(books), len(long))
+    # With the one given token of the next window, because a word may end in it.
     given = [text_of(encoder, row) for row in ids[:SHOWN, : chosen.window + 1].tolist()]
-    found["notes"] = [
+    measures["notes"] = [
         {"context": f"... {context[-200:]}", "continuation": text}
         for context, text in zip(given, texts[:SHOWN], strict=True)
     ]
-    return found
+    return measures
 
 
-def told_in(rate: str) -> str:
-    """The measure that counts the contexts in which a rate can be told."""
+def contexts_of(rate: str) -> str:
+    """The measure that counts the contexts that decide a rate."""
     return f"{rate}_contexts"
 
 
 def drawn(tokens: Any, chosen: Scale, seed: int) -> list[tuple[int, int]]:
-    """Where contexts begin, and in which document: the same for every arm."""
+    """Where contexts begin, and in which document: equal for all arms."""
     random = np.random.default_rng(seed)
     long = np.flatnonzero(long_enough(tokens, chosen))
-    found = []
+    places = []
     for document in random.choice(long, chosen.contexts):
         start, stop = tokens.bounds[document : document + 2]
-        found.append((int(random.integers(start, stop - needed(chosen))), int(document)))
-    return found
+        places.append((int(random.integers(start, stop - needed(chosen))), int(document)))
+    return places
 
 
 def needed(chosen: Scale) -> int:
-    """Tokens of a context, the one that is given behind it, and the book's own continuation."""
+    """Tokens of a context, of the given token after it, and of the book's own continuation."""
     return chosen.window + 1 + WRITTEN
 
 
@@ -189,20 +189,20 @@ def pieces(tokens: Any, encoder: Any, chosen: Scale, seed: int) -> list[str]:
 
 
 def text_of(encoder: Any, ids: Sequence[int]) -> str:
-    """A part may begin or end within a character."""
+    """Decode a part of a text, which may begin or end within a character."""
     return encoder.decode(ids).decode("utf-8", errors="replace")
 
 
 @torch.no_grad()
 def write(work: RunContext, name: str, ids: torch.Tensor, chosen: Scale, arm: str) -> torch.Tensor:
-    """[contexts, WRITTEN] what an arm goes on with behind the first token of the next window."""
+    """[contexts, WRITTEN] the continuation of an arm, after the first token of the next window."""
     first = chosen.window
     if arm == BOOK:
         return ids[:, first + 1 :]
     device = work.device
     model = open_model(name).to(device).eval()
     given = ids.to(device)
-    # Of another context: the one before it, which is of another place or book.
+    # Another context: the one before it, from another place or book.
     read = given.roll(1, 0) if arm == OTHER else given
     parts = []
     for at in range(0, len(ids), chosen.rows):
@@ -224,8 +224,11 @@ def over_books(sums: Sequence[float], counts: Sequence[float]) -> dict[str, Any]
 
 
 def sign_test(ours: np.ndarray, plain: np.ndarray, books: np.ndarray, count: int) -> dict[str, Any]:
-    """How often a continuation lies nearer to its context than the plain model's: of contexts, as the
-    authors count, and of books, since contexts of one book are not independent."""
+    """How often a continuation lies nearer to its context than the plain model's.
+
+    Counted over contexts, as the authors do, and over books, since contexts of one book are not
+    independent.
+    """
     differing, nearer = ours != plain, ours < plain
     if not differing.any():
         return {}
@@ -240,7 +243,7 @@ def sign_test(ours: np.ndarray, plain: np.ndarray, books: np.ndarray, count: int
 
 
 def chance_of(nearer: int, farther: int) -> float:
-    """That so many or more lie on one side, were both alike."""
+    """The p-value of a two-sided sign test."""
     from scipy.stats import binomtest
 
     return float(binomtest(nearer, nearer + farther).pvalue) if nearer + farther else 1.0
@@ -248,14 +251,14 @@ def chance_of(nearer: int, farther: int) -> float:
 
 def layout(scale: str) -> Layout:
     ours = scale not in TRAINED
-    state, its = ("memory tokens", ", of its pooled state") if ours else ("a carried state", "")
+    state, its = ("memory tokens", ", with a pooled state") if ours else ("a carried state", "")
     return Layout(
         done=done(scale),
         answers=[
             Answer(
-                "With the memory of the window before, a name in the next window's continuation is one "
-                "from that window in {} of those that can be told, without {}, in the book itself {}; "
-                "topics lie {} bits from their context's (without: {}).",
+                "Share of continuations whose names all come from the previous window, among those "
+                "with names: {} with memory, {} without, {} in the book itself. Topic distance to "
+                "the context in bits: {} with memory, {} without.",
                 [
                     *(share_of(scale, "names_known", arm) for arm in (STATE, PLAIN, BOOK)),
                     *(topic_distance(scale, arm) for arm in (STATE, PLAIN)),
@@ -271,13 +274,14 @@ def layout(scale: str) -> Layout:
                     Expectation(
                         topic_distance(scale, STATE, OTHER),
                         "below",
-                        said="with its own state, not another's",
+                        said="own state instead of another's",
                     ),
                 ],
                 ours=ours,
             ),
             Claim(
-                f"With {state} they are nearer than without for at least 60 % of contexts.",
+                f"For at least 60 % of contexts, the continuation with {state} is nearer in topic "
+                "than the one without.",
                 f"section 5.3.1{its}",
                 [
                     Expectation(
@@ -287,7 +291,7 @@ def layout(scale: str) -> Layout:
                 ours=ours,
             ),
             Claim(
-                f"With {state} pronouns reflect the characters of the window before.",
+                f"With {state}, pronouns match the characters of the previous window.",
                 f"section 5.3{its}",
                 [
                     Expectation(
@@ -318,13 +322,14 @@ def layout(scale: str) -> Layout:
                     ]
                     for arm in ARMS
                 ],
-                "Jensen-Shannon divergence of the topics of a context and of its continuation; whether "
-                "the paper's is this or its square root, in bits or nats, it does not say."
+                "Jensen-Shannon divergence between the topics of a context and of its "
+                "continuation. The paper does not say whether it uses this or its square root, and "
+                "bits or nats."
                 + " The paper's model carries a pooled state, ours memory tokens."
                 * ours,
             ),
             Table(
-                "Signs: whether nearer than plain is more than chance",
+                "Sign test: is nearer than plain more than chance?",
                 ("continued by", "p over contexts", "p over books"),
                 [
                     [
@@ -337,58 +342,57 @@ def layout(scale: str) -> Layout:
                     for arm in ARMS
                     if arm != PLAIN
                 ],
-                "The probability of so many or more on one side, were both alike; of the seeds the "
-                "largest. Of contexts, as the authors test: it takes them for independent, which those "
-                "of one book are not. Of books: how many have more contexts on one side than on the "
-                "other.",
+                "The largest p-value of the seeds. Over contexts, as the authors test: this "
+                "assumes that contexts are independent, but those of one book are not. Over books: "
+                "counts the books with more contexts on one side than on the other.",
             ),
             Table(
-                "What crosses the end of a window",
+                "What is carried over the end of a window",
                 ("continued by", *(name.replace("_", " ") for name in RATES)),
                 [[arm, *(share_of(scale, name, arm) for name in RATES)] for arm in ARMS],
-                "Shares of the contexts in which it can be told, by the surface of the text alone.",
+                "Shares of the contexts that decide the rate, judged by spelling alone.",
             ),
             Table(
-                "In how many contexts that can be told",
+                "Number of contexts that decide each rate",
                 ("continued by", *(name.replace("_", " ") for name in RATES)),
                 [
-                    [arm, *(Value(told_in(name), arm, form="{:,.0f}") for name in RATES)]
+                    [arm, *(Value(contexts_of(name), arm, form="{:,.0f}") for name in RATES)]
                     for arm in ARMS
                 ],
-                "The mean over what was drawn with each seed.",
+                "The mean over the draws of each seed.",
             ),
         ],
         samples=[
             Samples(
-                "How they go on",
+                "Continuations",
                 ARMS,
                 given="context",
                 made="continuation",
-                note="The end of a window with the first token of the next one, and the most probable "
-                "continuation there. They are the first that were drawn, not chosen.",
+                note="The end of a window with the first token of the next one, and the greedy "
+                "continuation. These are the first draws, not chosen ones.",
             )
         ],
         threats=Threats(
             internal=[
-                "In the new window the plain model is given a single token, and soon repeats itself.",
-                *(["Of each of the two models there is one training."] if ours else []),
+                "In the new window the plain model gets a single token and soon repeats itself.",
+                *(["Each of the two models was trained once."] if ours else []),
                 *(
                     [
-                        "The tree these runs were made from differed from its commit in the earlier "
-                        "records that they replaced, and in nothing else."
+                        "The only uncommitted change when these runs were made was in the earlier "
+                        "records, which they replaced."
                     ]
                     if scale == "small"
                     else []
                 ),
             ],
             construct=[
-                "Nearer in topic is not better: compare with what the book itself has.",
-                "Names, pronouns, quotes and sentences are told by spelling: some are counted wrongly, "
-                "the same way for every arm.",
+                "Nearer in topic is not always better: compare with the book itself.",
+                "Names, pronouns, quotes and sentences are recognised by spelling: some are "
+                "counted wrongly, in the same way for every arm.",
             ],
-            seeds="They draw contexts of the same few books and fit topics, and train nothing: "
-            "intervals are over books, all seeds together, and say what other books would change, not "
-            "what other models would."
+            seeds="Seeds draw contexts of the same few books and fit topics; they train no model. "
+            "Intervals are over books, all seeds together, and show what other books would change, "
+            "not what other models would change."
             if ours
             else "",
         ),
@@ -400,11 +404,12 @@ def done(scale: str) -> str:
     written = f"{WRITTEN} tokens after each of {chosen.contexts:,} windows of {chosen.window}"
     if scale not in TRAINED:
         return (
-            "The package's two models of 6 million weights, one plain and one with 16 memory tokens "
-            f"(not the pooled state of the paper), go on for {written}."
+            "The package's two models of 6 million weights, one plain and one with 16 memory "
+            "tokens "
+            f"(not the pooled state of the paper), generate {written}."
         )
     trained = language.done(scale, whole=False, rate=language.middle_rate(scale))
-    return f"{trained} Plain and with the published state, they go on for {written}."
+    return f"{trained} Plain and with the published state, they generate {written}."
 
 
 def topic_distance(scale: str, arm: str, minus: str | None = None) -> Value:
@@ -418,9 +423,10 @@ def share_of(scale: str, name: str, arm: str, minus: str | None = None) -> Value
 
 
 EXPERIMENT = Experiment(
-    title="What crosses a window's end",
-    question="When a model goes on in a new window, does it stay with the topic, the people and the "
-    "sentence of the one before?",
+    title="What is carried over a window's end",
+    question="When a model continues in a new window, does it keep the topic, the people and the "
+    "sentence "
+    "of the previous one?",
     source="Yoshida, Ettinger, Gimpel: Adding Recurrence to Pretrained Transformers, section 5.3",
     runs=runs,
     layout=layout,

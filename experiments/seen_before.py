@@ -2,9 +2,9 @@
 
     HOLDOVER_DATA=... python experiments/seen_before.py --output results/bundled_model
 
-A book that was trained on shares all of its n-grams with the training books, an edition of it most of
-them. Books by other people share phrases of eight words now and then and hardly ever thirteen. Controls:
-one training book against the others and against all, every test book, and a second novel.
+A training book shares all of its n-grams with the training books, another edition of it most of them.
+Books by other authors sometimes share phrases of eight words and hardly ever of thirteen. Controls: one
+training book against the others and against all, every test book, and a second novel.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from holdover.text.sources import open_source
 
 LENGTHS = (8, 13)
 WORD = re.compile(r"[a-z0-9]+")
-# Odd, so that multiplication by it loses nothing.
+# Odd, so that multiplication by it loses no information.
 BASE = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -44,11 +44,15 @@ def main() -> None:
     for length in LENGTHS:
         owners = {name: ngrams(ids, length) for name, ids in books.items()}
         everything = np.unique(np.concatenate(list(owners.values())))
-        rows += [found(name, ids, length, everything, owners) for name, ids in words.items()]
+        rows += [shared_with(name, ids, length, everything, owners) for name, ids in words.items()]
         rest = np.unique(np.concatenate([v for k, v in owners.items() if k != control]))
         others = {name: grams for name, grams in owners.items() if name != control}
-        rows.append(found(f"{control}, trained on", books[control], length, everything, owners))
-        rows.append(found(f"{control} against the others", books[control], length, rest, others))
+        rows.append(
+            shared_with(f"{control}, trained on", books[control], length, everything, owners)
+        )
+        rows.append(
+            shared_with(f"{control} against the others", books[control], length, rest, others)
+        )
     record = {
         "record": "shared n-grams",
         "of": "words: letters and digits, without case and punctuation",
@@ -60,7 +64,8 @@ def main() -> None:
     write_record(options.output / "seen_before.json", record)
     for row in rows:
         print(
-            f"{row['text']:45} n={row['n']:2}  shared {row['share']:.5f}  one book {row['most']:.5f}"
+            f"{row['text']:45} n={row['n']:2}  shared {row['share']:.5f}  one book "
+            f"{row['most']:.5f}"
         )
 
 
@@ -75,8 +80,8 @@ def bundled_novel() -> str:
 
 def words_of(text: str, numbers: dict[str, int]) -> np.ndarray:
     """[N] a number for every word; the same word has the same number in every text."""
-    found = WORD.findall(text.lower().replace("\u2019", "").replace("'", ""))
-    return np.array([numbers.setdefault(word, len(numbers) + 1) for word in found], np.uint64)
+    words = WORD.findall(text.lower().replace("\u2019", "").replace("'", ""))
+    return np.array([numbers.setdefault(word, len(numbers) + 1) for word in words], np.uint64)
 
 
 def ngrams(words: np.ndarray, length: int) -> np.ndarray:
@@ -91,10 +96,10 @@ def ngrams(words: np.ndarray, length: int) -> np.ndarray:
     return np.unique(hashes)
 
 
-def found(
+def shared_with(
     name: str, words: np.ndarray, length: int, everything: np.ndarray, owners: dict[str, np.ndarray]
 ) -> dict[str, Any]:
-    """The share of a text's n-grams that the training books hold, and that one of them holds."""
+    """The shares of a text's n-grams that all training books hold, and that one of them holds."""
     own = ngrams(words, length)
     shared = own[contains(everything, own)]
     by_book = {book: int(contains(grams, shared).sum()) for book, grams in owners.items()}

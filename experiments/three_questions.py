@@ -2,13 +2,14 @@
 
     holdover run experiments/three_questions.py --scale small --together 8
 
-GPT-2 and XLNet with random weights (none can be had pretrained here for bytes), each plain and with
-window recurrence, XLNet also with its own memory, and Transformer-XL's and the block-recurrent one's
-beside them: the same bytes in the same order, on enwik8 and on books. What they cost is measured apart,
-by runs of all of them one after the other, with nothing beside; what a plain model reaches at the same
-cost, by GPT-2 with as many weights as with a state, and by plain models whose windows overlap as much as
-the FLOPs allow. All learn at one rate, which was tried for none; only where a scale lists several for a
-model, as smoke does, are they tried first, on the first text.
+GPT-2 and XLNet with random weights (there are no pretrained ones for bytes), each plain and with window
+recurrence; XLNet also with its own memory; Transformer-XL and the Block-Recurrent Transformer. All are
+trained on the same bytes in the same order, on enwik8 and on books.
+
+Cost is measured separately, by runs of all models in sequence with nothing else on the device. Two
+comparisons are at equal cost: GPT-2 with as many weights as with a state, and plain models whose windows
+overlap as much as the FLOPs allow. All models have one learning rate, which was not tuned. If a scale
+lists several rates for a model, as smoke does, they are tried first, on the first text.
 """
 
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ from holdover.experiments.run_context import (
 )
 from holdover.runs.models import RUN, read_run
 
-# What is read where costs are measured: rows, and windows of each.
+# Rows, and windows per row, that are read to measure cost.
 READ_AT_ONCE, TIMED_WINDOWS = 16, 5
 
 
@@ -54,7 +55,7 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
         for model, rates in chosen.rates.items()
         if len(rates) > 1
     }
-    found = [run for of_model in tried.values() for run in of_model]
+    made = [run for of_model in tried.values() for run in of_model]
     for seed in seeds:
         for text, (corpus, limits) in chosen.texts.items():
             for arm, (_, recurrence, base) in ARMS.items():
@@ -66,13 +67,13 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
                 }
                 after = tuple(run.name for run in tried.get(model, ()))
                 after += () if base is None else (Run(f"{text}: {base}", measure, {}, seed).name,)
-                found.append(Run(f"{text}: {arm}", measure, settings, seed, after))
+                made.append(Run(f"{text}: {arm}", measure, settings, seed, after))
     timed = {
         "arms": {arm: settings_of(arm, chosen) for arm in ARMS},
         "data": next(iter(chosen.texts.values()))[0],
         "steps": chosen.timed_steps,
     }
-    return [*found, *(Run(COST, measure_cost, timed, seed, alone=True) for seed in seeds)]
+    return [*made, *(Run(COST, measure_cost, timed, seed, alone=True) for seed in seeds)]
 
 
 def try_rate(work: RunContext) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def try_rate(work: RunContext) -> dict[str, Any]:
 
 
 def chosen_rate(work: RunContext) -> float:
-    """The one whose last validation was best where it was tried, or the only one."""
+    """The tried rate with the best last validation, or the only one."""
     tried = [one for one in work.found.values() if "rate" in one]
     if not tried:
         return work.settings["train"]["learning_rate"]
@@ -93,14 +94,14 @@ def chosen_rate(work: RunContext) -> float:
 def trained(work: RunContext, rate: float) -> Path:
     settings, model = work.settings, work.settings["model"]
     xlnet = model["model"] == "xlnet"
-    # A width that no tile of 8 numbers fits is compiled wrongly by torch 2.11, and so refused.
+    # torch 2.11 compiles widths that are not multiples of 8 wrongly, and so refuses them.
     odd = model["shape"].get("n_inner", 0) % 8
     return work.train(
         data=settings["data"],
         **model,
         **{**settings["train"], **at(rate)},
         recurrence=settings["recurrence"],
-        # The same steps, only faster: no settings. Records of a wide XLNet's would not fit on a card.
+        # Not settings: the same steps, only faster. CUDA graphs of a wide XLNet would not fit on a GPU.
         faster={
             "compile": not odd,
             "replay": not xlnet or model["shape"]["d_model"] < 512,
@@ -147,8 +148,10 @@ def measure(work: RunContext) -> dict[str, Any]:
 
 
 def convergence(ours: list[list[float]], base: float) -> dict[str, float]:
-    """Part of the training after which the validation loss is what the base ends at; nothing where it
-    never is. Between two validations a straight line."""
+    """The part of the training after which the validation loss reaches the final loss of the base.
+
+    Linear between two validations; empty if it never does.
+    """
     for (begin, before), (end, after) in pairwise(ours):
         if after <= base:
             part = (before - base) / (before - after) if before > base else 0.0
@@ -157,7 +160,7 @@ def convergence(ours: list[list[float]], base: float) -> dict[str, float]:
 
 
 def at_equal_flops(ours: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
-    """Against the plain model at the largest overlap that costs no more FLOPs a token than we do."""
+    """Compare with the plain model at the largest overlap that costs no more FLOPs per token."""
     reached = [("loss", base["flops_counted"], 0.0)]
     reached += [
         (f"loss@{overlap}", flops, float(overlap))
@@ -166,12 +169,12 @@ def at_equal_flops(ours: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]
     ]
     within = [one for one in reached if one[1] <= ours["flops_counted"]] or reached[:1]
     metric, _, overlap = max(within, key=lambda one: one[2])
-    found = paired_difference(ours["loss"], base[metric])
-    return {"above_at_equal_flops": found, "overlap_at_equal_flops": overlap}
+    difference = paired_difference(ours["loss"], base[metric])
+    return {"above_at_equal_flops": difference, "overlap_at_equal_flops": overlap}
 
 
 def measure_cost(work: RunContext) -> dict[str, Any]:
-    """Every arm trained for some steps as it is written, and read, one after the other."""
+    """Train every arm for some steps without compilation and evaluate it, in sequence."""
     measures: dict[str, Any] = {}
     for number, (arm, settings) in enumerate(work.settings["arms"].items()):
         run = work.train(
@@ -181,7 +184,7 @@ def measure_cost(work: RunContext) -> dict[str, Any]:
             **{**settings["train"], "max_steps": work.settings["steps"], "validation_tokens": 1000},
             recurrence=settings["recurrence"],
         )
-        # As many rows for all: of a recurrent model, texts of a few windows each.
+        # The same number of rows for all; for a recurrent model, texts of a few windows each.
         window, rows = settings["recurrence"]["window"], READ_AT_ONCE
         read = settings["read"] | {
             "rows": rows,
@@ -192,14 +195,16 @@ def measure_cost(work: RunContext) -> dict[str, Any]:
         record = work.evaluate(
             last_checkpoint(run), f"eval-{number}", data=work.settings["data"], **read
         )
-        assert record["rows"][0]["rows_side_by_side"] == rows, "arms are read side by side alike"
-        found = of_evaluation(record)
+        assert record["rows"][0]["rows_side_by_side"] == rows, (
+            "all arms read the same number of rows in parallel"
+        )
+        scores = of_evaluation(record)
         measures |= {
             f"training_speed: {arm}": speed_of(run),
             f"training_memory: {arm}": training_memory(run),
             f"resident: {arm}": resident_memory(run),
-            f"reading_speed: {arm}": found["tokens_per_second"],
-            f"reading_memory: {arm}": found["reading_memory"],
+            f"reading_speed: {arm}": scores["tokens_per_second"],
+            f"reading_memory: {arm}": scores["reading_memory"],
         }
         if base := ARMS[arm][2]:
             measures |= against(measures, arm, base)
@@ -207,18 +212,20 @@ def measure_cost(work: RunContext) -> dict[str, Any]:
 
 
 def speed_of(run: Path) -> float:
-    """Of the later half of the steps: the first ones look for kernels, and the last one is logged as
-    soon as it is begun."""
+    """Speed over the later half of the steps.
+
+    The first steps choose kernels, and the last one is logged as soon as it begins.
+    """
     *steps, _ = [line for line in log_of(run) if "loss" in line]
     first, last = steps[(len(steps) - 1) // 2], steps[-1]
     return (last["tokens"] - first["tokens"]) / (last["seconds"] - first["seconds"])
 
 
-def against(found: dict[str, Any], arm: str, base: str) -> dict[str, float]:
-    """What recurrence costs, as the plan has it: ratios to the model without."""
+def against(measures: dict[str, Any], arm: str, base: str) -> dict[str, float]:
+    """The cost of recurrence as in the plan: ratios to the model without it."""
 
     def both(name: str) -> tuple[float, float]:
-        return found[f"{name}: {arm}"], found[f"{name}: {base}"]
+        return measures[f"{name}: {arm}"], measures[f"{name}: {base}"]
 
     (reads, base_reads), (trains, base_trains) = both("reading_speed"), both("training_speed")
     above = {
@@ -242,8 +249,9 @@ def validations(run: Path) -> list[list[float]]:
 
 EXPERIMENT = Experiment(
     title="Three questions: long range, quality, cost",
-    question="Does recurrence improve what GPT-2 and XLNet do with long texts, how does it compare with "
-    "other memories, and what does it cost?",
+    question="Does recurrence improve GPT-2 and XLNet on long texts, how does it compare with "
+    "other "
+    "memories, and what does it cost?",
     source="the research plan's three questions",
     runs=runs,
     layout=layout,

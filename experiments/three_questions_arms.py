@@ -1,4 +1,4 @@
-"""What the three questions compare: models of one size, what they carry, and how they are trained."""
+"""The arms of the three questions: models of one size, their recurrence and training."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,17 +11,17 @@ class Scale:
     width: int
     heads: int
     window: int
-    wider: int  # n_inner of a GPT-2 that has as many weights as one with a pooled state
-    texts: dict[str, tuple[str, dict[str, Any]]]  # corpus, and how much of its test part is read
+    wider: int  # n_inner of a GPT-2 with as many weights as one with a pooled state
+    texts: dict[str, tuple[str, dict[str, Any]]]  # corpus, and how much of its test split is read
     train: dict[str, Any]
     read: dict[str, Any]
-    overlaps: tuple[int, ...]  # plain models are read at
+    overlaps: tuple[int, ...]  # for plain models
     timed_steps: int
-    # What models that are trained to their end have otherwise than those that are timed for a few steps.
+    # Changes to the training settings for models that are trained to the end instead of only timed.
     to_the_end: dict[str, Any] = field(default_factory=dict)
-    # And how many steps these models take to their end, with all that is compared with them.
+    # The number of steps of these models, and of the models compared with them.
     steps: dict[str, int] = field(default_factory=dict)
-    # Learning rates to choose from, by model; none: that of `train`.
+    # Learning rates to choose from, by model; default: the rate in `train`.
     rates: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
 
@@ -37,7 +37,7 @@ COMMON = {
     "log_every": 50,
 }
 GPT2, WIDER, XLNET, XL, BRT = "GPT-2", "wider GPT-2", "XLNet", "Transformer-XL", "Block-Recurrent"
-# Enwik8 is one document: its state is forgotten now and then, so that parts are read side by side.
+# Enwik8 is one document: its state is reset regularly, so that parts can be read in parallel.
 TEXTS = {
     "enwik8": ("enwik8", {"document_tokens": 200_000, "carry": 100}),
     "books": ("pg19", {"document_tokens": 50_000}),
@@ -79,18 +79,18 @@ SCALES = {
         overlaps=(0, 8, 32, 64, 128, 256),
         timed_steps=16,
         texts=TEXTS,
-        # XLNet keeps several matrices of attention: more windows a step would not fit on a card.
+        # XLNet keeps several attention matrices: more windows per step would not fit on a GPU.
         train={"rows": 8, "windows": 4, "max_steps": 1000, "warm_up": 100, "bf16": True}
         | {"validation_tokens": 30_000, "validate_every": 4_000_000, "save_every": 10_000},
         read=READ | {"rows": 64},
         to_the_end={"rows": 4, "validate_every": 1_500_000},
-        # Learned positions are learnt slowly: after 1,000 steps GPT-2 did not use its context yet.
+        # Positions are learnt slowly: after 1,000 steps GPT-2 did not use its context yet.
         steps=dict.fromkeys((GPT2, XL, BRT), 2000),
-        # Twelve layers with norms behind them, as all but GPT-2's, do not bear more.
+        # All but GPT-2 have post-norm layers: twelve of them do not train at a higher rate.
         rates=dict.fromkeys((GPT2, XLNET, XL, BRT), (3e-4,)),
     ),
 }
-# Model, what it carries, and the arm it is compared with.
+# Model, recurrence, and the arm it is compared with.
 ARMS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "GPT-2": (GPT2, {"carry": "none"}, None),
     "GPT-2, as many weights": (WIDER, {"carry": "none"}, "GPT-2"),
@@ -102,14 +102,14 @@ ARMS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "Transformer-XL": (XL, {"carry": "memory"}, "GPT-2"),
     "Block-Recurrent": (BRT, {"carry": "blocks"}, "GPT-2"),
 }
-# Drawn together: what is compared with GPT-2, and what with XLNet.
+# Drawn together: the models compared with GPT-2, and those compared with XLNet.
 FAMILIES = {
-    f"{base} and what is compared with it": [
+    f"{base} and models compared with it": [
         arm for arm, (_, _, its_base) in ARMS.items() if base in (arm, its_base)
     ]
     for base in (GPT2, XLNET)
 }
-# The runs that measure what all arms cost.
+# The runs that measure the cost of all arms.
 COST = "cost"
 
 
@@ -124,7 +124,7 @@ def settings_of(arm: str, scale: Scale) -> dict[str, Any]:
 
 
 def to_the_end(arm: str, scale: Scale, corpus: str, rates: Sequence[float]) -> dict[str, Any]:
-    """Settings of a model that is trained to its end, at one of these rates."""
+    """Settings of a model that is trained to the end, at one of these rates."""
     settings = {**settings_of(arm, scale), "data": corpus}
     settings["train"] |= scale.to_the_end
     if steps := scale.steps.get(model_of(arm)):
@@ -139,7 +139,7 @@ def to_the_end(arm: str, scale: Scale, corpus: str, rates: Sequence[float]) -> d
 
 
 def model_of(arm: str) -> str:
-    """However wide it is."""
+    """The model of an arm, regardless of width."""
     model, _, _ = ARMS[arm]
     return GPT2 if model == WIDER else model
 
@@ -157,7 +157,7 @@ def carries(arm: str) -> bool:
 
 
 def shape_of(model: str, scale: Scale) -> dict[str, Any]:
-    """The same layers, width and heads for all."""
+    """All models have the same layers, width and heads."""
     if model in (GPT2, WIDER):
         shape = {"n_layer": scale.layers, "n_embd": scale.width, "n_head": scale.heads}
         shape |= {"n_positions": 2 * scale.window + 32}

@@ -1,4 +1,4 @@
-"""What of the three questions' records is shown: claims, tables, figures, threats to validity."""
+"""The layout of the three questions: claims, tables, figures, threats to validity."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,30 +32,30 @@ from holdover.pages.wording import scaled
 
 QUALITY = (
     "model",
-    "bits a byte",
+    "bits per byte",
     "above its base",
     "at equal FLOPs",
-    "overlap of that",
+    "overlap for that",
     "converged after",
-    "without its state",
+    "state removed",
     "another text's state",
-    "FLOPs a token",
+    "FLOPs per token",
     "weights",
 )
-# Nats a byte within which two models count as equally good.
+# Nats per byte within which two models count as equally good.
 ALIKE = 0.005
 COSTS = (
     "model",
     "training, bytes/s",
-    "time over its base",
+    "time relative to its base",
     "training memory, GB",
     "above its base",
-    "the machine's own, GB",
+    "machine memory, GB",
     "above its base",
     "reading, bytes/s",
-    "over its base",
+    "relative to its base",
 )
-# Of the project's plan: what recurrence may cost.
+# The cost that the project's plan allows.
 GB = 1e9
 MOST_TIME, LEAST_SPEED, MOST_MEMORY, MOST_RESIDENT = 1.20, 0.95, 2 * GB, 16 * GB
 
@@ -69,7 +69,8 @@ def layout(scale: str) -> Layout:
     recurrent = [(arm, base) for arm, (_, _, base) in ARMS.items() if base in ("GPT-2", "XLNet")]
     own = [(arm, base) for arm, base in recurrent if arm.startswith((GPT2, XLNET)) and carries(arm)]
     return Layout(
-        done=f"Models of {chosen.layers} layers x {chosen.width} with random weights, each trained on "
+        done=f"Models of {chosen.layers} layers x {chosen.width} with random weights, each trained "
+        "on "
         f"{' and on '.join(texts)}: steps of {how['rows']} rows x {how['windows']} windows of "
         f"{chosen.window} bytes, {steps_taken(chosen, how['max_steps'], step)}.",
         answers=[*map(answer, texts), cost_answer()],
@@ -85,8 +86,8 @@ def layout(scale: str) -> Layout:
                 ours=True,
             ),
             Claim(
-                f"Window recurrence is as good as the memory XLNet has by itself, or not more than "
-                f"{ALIKE} nats a byte worse.",
+                f"Window recurrence is as good as XLNet's own memory, or at most {ALIKE} nats per "
+                "byte worse.",
                 "question 2: quality against others",
                 [
                     Expectation(
@@ -100,7 +101,7 @@ def layout(scale: str) -> Layout:
                 ours=True,
             ),
             Claim(
-                "A pooled state is better than as many weights without one.",
+                "A pooled state is better than the same number of weights without one.",
                 "question 2: quality at equal parameters",
                 [
                     Expectation(
@@ -113,7 +114,7 @@ def layout(scale: str) -> Layout:
                 ours=True,
             ),
             Claim(
-                "Recurrence is better than windows that overlap as far as the same FLOPs allow.",
+                "Recurrence is better than windows that overlap as far as equal FLOPs allow.",
                 "question 2: quality at equal FLOPs",
                 [
                     Expectation(
@@ -127,8 +128,8 @@ def layout(scale: str) -> Layout:
                 ours=True,
             ),
             Claim(
-                "Recurrence costs at most 20 % more training time, 2 GB more memory of the device and "
-                "16 GB of the machine, and reads at most 5 % slower.",
+                "Recurrence costs at most 20 % more training time, 2 GB more device memory and 16 "
+                "GB more machine memory, and reads at most 5 % slower.",
                 "question 3: cost, the plan's own budget",
                 [
                     Expectation(
@@ -153,7 +154,7 @@ def layout(scale: str) -> Layout:
                             "{:+.2f}",
                             "below",
                             MOST_RESIDENT,
-                            "the machine's memory, GB",
+                            "machine memory, GB",
                         ),
                     )
                 ],
@@ -170,50 +171,53 @@ def layout(scale: str) -> Layout:
             for text in texts
             for figure in (
                 gained(text, "loss by position", "position in the window", log_x=False),
-                gained(text, "loss by distance", "bytes in front", log_x=True),
+                gained(text, "loss by distance", "bytes before", log_x=True),
                 *(validations(text, group) for group in FAMILIES),
             )
         ],
         threats=Threats(
-            scale=f"Models of {chosen.layers} layers, trained from scratch: larger ones, or longer "
-            "trained, need not behave alike.",
+            scale=f"Models of {chosen.layers} layers, trained from scratch: larger models, or "
+            "longer "
+            "training, may behave differently.",
             external=[
-                "Random weights and bytes: nothing here was pretrained on other text.",
-                *(f"Of {text}: {limits_of(limits)}." for text, (_, limits) in chosen.texts.items()),
+                "Random weights and bytes: no model was pretrained on other text.",
+                *(f"On {text}: {limits_of(limits)}." for text, (_, limits) in chosen.texts.items()),
             ],
             internal=[
-                "Learning rates are chosen for a model as it is and used for all that it carries, from "
-                "short lists: tried on one text, with one seed, by the last validation. XLNet's was not."
+                "Learning rates are chosen for the plain model and used for all its variants: from "
+                "short lists, on one text, with one seed, by the last validation. XLNet's was not "
+                "tuned."
                 if tried
-                else f"One learning rate for all, {rate:g}, that was tried for none.",
+                else f"One learning rate for all, {rate:g}, which was not tuned.",
                 *(
                     [
-                        "XLNet and what is compared with it are trained for fewer steps than others, "
-                        "whose steps were doubled after a first look: at half of them GPT-2 did not use "
-                        "its context yet, and at the end it was still learning."
+                        "XLNet and models compared with it are trained for fewer steps than the "
+                        "others. The steps of the others were doubled after first results: at half "
+                        "of them GPT-2 did not use its context yet, and at the end it was still "
+                        "learning."
                     ]
                     if chosen.steps
                     else []
                 ),
             ],
             construct=[
-                "Cost is of models as they are written. Small ones wait for Python, which a state "
-                "gives more to do: compiled or replayed they would differ less. They are trained in one "
-                "process, one after the other: what an earlier one leaves of the machine's own memory "
-                "counts for those behind it.",
+                "Cost is measured without compilation. Small models wait for Python, which has "
+                "more to do with a state: compiled or replayed they would differ less. They are "
+                "trained in one process in sequence: machine memory that an earlier model leaves "
+                "counts for later ones.",
             ],
         ),
     )
 
 
 def answer(text: str) -> Answer:
-    told = ("GPT-2, pooled state", "GPT-2, memory tokens", "Transformer-XL")
+    arms = ("GPT-2, pooled state", "GPT-2, memory tokens", "Transformer-XL")
     return Answer(
-        f"From random weights on the bytes of {text}, against GPT-2: "
-        f"{'; '.join(f'{arm} {{}} (taken away {{}})' for arm in told)}.",
+        f"From random weights on the bytes of {text}, compared with GPT-2: "
+        f"{'; '.join(f'{arm} {{}} (state removed {{}})' for arm in arms)}.",
         [
             value
-            for arm in told
+            for arm in arms
             for value in (
                 above(text, arm, "GPT-2"),
                 Value("state_zeroed", f"{text}: {arm}", form="{:+.4f}"),
@@ -225,8 +229,8 @@ def answer(text: str) -> Answer:
 def cost_answer() -> Answer:
     arm = "GPT-2, pooled state"
     return Answer(
-        "What the published state costs GPT-2, as it is written: {} times the training time, {} GB of "
-        "the device's memory, {} times the reading speed.",
+        "Cost of the published state for GPT-2, without compilation: {} times the training time, "
+        "{} GB of device memory, {} times the reading speed.",
         [
             Value(f"training_time_ratio: {arm}", COST),
             Value(f"training_memory_above: {arm}", COST, form="{:+.2f}", counted=True, unit=GB),
@@ -236,13 +240,15 @@ def cost_answer() -> Answer:
 
 
 def steps_taken(scale: Scale, most: int, step: int) -> str:
-    """How many, and how many bytes that is."""
+    """The number of steps, and of the bytes in them."""
     counts = {XLNET: most, GPT2: scale.steps.get(GPT2, most)}
-    told = [f"{count:,} of them, {scaled(count * step)} bytes in all" for count in counts.values()]
-    if len(set(told)) == 1:
-        return f"{told[0]}, the same for every arm"
-    families = (f"{base} and what is compared with it" for base in counts)
-    return "; ".join(f"{family}: {its}" for family, its in zip(families, told, strict=True))
+    amounts = [
+        f"{count:,} of them, {scaled(count * step)} bytes in total" for count in counts.values()
+    ]
+    if len(set(amounts)) == 1:
+        return f"{amounts[0]}, the same for every arm"
+    families = (f"{base} and models compared with it" for base in counts)
+    return "; ".join(f"{family}: {its}" for family, its in zip(families, amounts, strict=True))
 
 
 def rates_table(scale: Scale) -> Table:
@@ -250,15 +256,15 @@ def rates_table(scale: Scale) -> Table:
     rows: list[list[Cell]] = []
     for model, rates in scale.rates.items():
         tried = rates if len(rates) > 1 else ()
-        name = model if tried else f"{model} (at {rates[0]:g}, untried)"
-        found = {rate: Value("valid_loss", arm_at(rate, model), form="{:.4f}") for rate in tried}
-        rows.append([name, *(found.get(rate, "") for rate in every)])
+        name = model if tried else f"{model} (at {rates[0]:g}, not tuned)"
+        losses = {rate: Value("valid_loss", arm_at(rate, model), form="{:.4f}") for rate in tried}
+        rows.append([name, *(losses.get(rate, "") for rate in every)])
     return Table(
         f"Learning rates, tried on {next(iter(scale.texts))}",
         ("model", *(f"{rate:g}" for rate in every)),
         rows,
-        "Validation loss at the end, nats a byte, one seed. The rate of the lowest is used for that "
-        "model, however wide and whatever it carries, on every text.",
+        "Validation loss at the end, nats per byte, one seed. The best rate is used for that model "
+        "on every text, for every width and recurrence.",
     )
 
 
@@ -291,12 +297,13 @@ def quality(text: str) -> Table:
             ]
             for arm, (_, _, base) in ARMS.items()
         ],
-        "Above its base: nats a byte above the same architecture without a state (the last two: above "
-        "GPT-2), paired; at equal FLOPs: above it when its windows overlap as far as the FLOPs of the "
-        "row allow (at 0 none fits, and it is the column before). Converged after: the part of the "
-        "training after which the validation loss is the one its base ends at, of the seeds in which it "
-        "ever is; between validations a straight line. Without its state, and with another text's: nats "
-        "a byte above the same model with its own. FLOPs are counted, and not by the papers' formula.",
+        "Above its base: nats per byte above the same architecture without a state (the last two: "
+        "above GPT-2), paired. At equal FLOPs: above the base when its windows overlap as far as "
+        "the FLOPs of the row allow (0: no overlap fits, so the value equals the column before). "
+        "Converged after: the part of the training after which the validation loss reaches the "
+        "final loss of the base, over the seeds that reach it, linear between validations. State "
+        "removed, another text's state: how much the loss of the same model rises, in nats per "
+        "byte. FLOPs are counted, not taken from the papers' formula.",
     )
 
 
@@ -318,7 +325,7 @@ def next_token(text: str) -> Table:
             ]
             for arm in ARMS
         ],
-        "Precision, recall, F1 and AUC are means over the bytes that occur often enough.",
+        "Precision, recall, F1 and AUC are means over bytes that occur often enough.",
     )
 
 
@@ -345,19 +352,19 @@ def cost(scale: Scale) -> Table:
             ]
             for arm, (_, _, base) in ARMS.items()
         ],
-        "All in one run, one after the other, as they are written: neither compiled nor replayed. Times "
-        "of a single run decide nothing, bytes of a GPU do. The width that gives GPT-2 as many weights "
-        "is one that GPUs may multiply more slowly. "
+        "All models in one run, in sequence, neither compiled nor replayed. Times of a single run "
+        "decide nothing, bytes of a GPU do. GPUs may be slower at the width that gives GPT-2 as "
+        "many weights. "
         f"Steps of {how['rows']} rows x {how['windows']} windows of {scale.window} bytes.",
     )
 
 
 def limits_of(limits: Mapping[str, Any]) -> str:
-    """How much of a test text is read, and when its state is forgotten."""
-    told = f"the first {limits['document_tokens']:,} bytes of each document are scored"
+    """How much of a test text is read, and when its state is reset."""
+    limit = f"the first {limits['document_tokens']:,} bytes of each document are scored"
     if carry := limits.get("carry"):
-        told += f", and every {carry} windows the state begins anew"
-    return told
+        limit += f", and the state is reset every {carry} windows"
+    return limit
 
 
 def validations(text: str, group: str) -> Figure:
@@ -372,7 +379,7 @@ def validations(text: str, group: str) -> Figure:
 
 
 def gained(text: str, name: str, x: str, *, log_x: bool) -> Figure:
-    """How much a state gains there: of the same bytes, so that how hard they are is gone."""
+    """The gain of a state on the same bytes, so that their difficulty cancels."""
     drawn = [(arm, base) for arm, (_, _, base) in ARMS.items() if base and arm.startswith(base)]
     return Figure(
         f"Loss above its base over {x}: {text}",

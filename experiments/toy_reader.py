@@ -1,4 +1,4 @@
-"""A reader for the smallest scale: a tiny BERT with a tokenizer of words, and its questions."""
+"""A reader for the smallest scale: a tiny BERT with a word tokenizer, and questions for it."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ LONG = 12
 
 
 def make(folder: Path, count: int, seed: int) -> dict[str, Any]:
-    """Encoder and questions in a folder; the options that open them."""
+    """Write an encoder and questions; returns the options that open them."""
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "questions.json"
     data.write_text(json.dumps([record(number, Random(seed + number)) for number in range(count)]))
@@ -22,7 +22,7 @@ def make(folder: Path, count: int, seed: int) -> dict[str, Any]:
 
 
 def record(number: int, draw: Random) -> dict[str, Any]:
-    """The beginning says sweet or hard; which thing that is stands windows later."""
+    """The beginning says sweet or hard; the matching thing stands windows later."""
     taste, answer = draw.choice((("sweet", "apple"), ("hard", "stone")))
     first = ["it", "is", taste, *draw.choices(FILLERS, k=LONG)]
     second = [*draw.choices(FILLERS, k=LONG), *draw.sample(["apple", "stone"], 2)]

@@ -2,8 +2,8 @@
 
     holdover run experiments/window_size.py --scale small
 
-One plain and one recurrent model for each window, trained without overlap, on the books; plain ones are
-read with overlaps as well, which costs them FLOPs.
+One plain and one recurrent model for each window size, trained without overlap on the books. Plain
+models are also evaluated with overlaps, which costs FLOPs.
 """
 
 from collections.abc import Sequence
@@ -40,24 +40,24 @@ from holdover.experiments.measures import paired_difference
 from holdover.experiments.run_context import RunContext
 
 CARRIES = {"plain": "none", "recurrent": "pooled"}
-# Of a plain model, beside none.
+# Overlaps of plain models, in addition to 0.
 OVERLAPS = {"smoke": (4,), "small": (30, 50), "real": (30, 50), "paper": (30, 50)}
-# Texts that all arms read side by side, so that their memory can be compared: no more than there are.
 MB = 1e6
+# Texts that all arms read in parallel, so that their memory can be compared; the test set has enough.
 ROWS = {"smoke": 1, "small": 22, "real": 22, "paper": 16}
 COLUMNS = (
     "window",
     "plain",
     "recurrent",
-    "nats a token",
-    "FLOPs a token",
+    "nats per token",
+    "FLOPs per token",
     "MB, plain",
     "MB, recurrent",
 )
 
 
 def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
-    found = []
+    made = []
     for seed in seeds:
         for window in SCALES[scale].windows:
             after: tuple[str, ...] = ()
@@ -70,10 +70,10 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
                     "rows": ROWS[scale],
                     "overlaps": list(OVERLAPS[scale]) if kind == "plain" else [],
                 }
-                found.append(Run(named(kind, window), measure, settings, seed, after))
-                # What the recurrent one gains over it is a measure of its own.
-                after = (found[-1].name,)
-    return found
+                made.append(Run(named(kind, window), measure, settings, seed, after))
+                # The recurrent model measures its gain over the plain one.
+                after = (made[-1].name,)
+    return made
 
 
 def named(kind: str, window: int) -> str:
@@ -101,15 +101,15 @@ def layout(scale: str) -> Layout:
         done=done(scale, whole=False, rate=middle_rate(scale)) + batches(scale),
         answers=[
             Answer(
-                f"The published state: {{}} in windows of {windows[0]}, {{}} in windows of "
+                f"The published state: {{}} with windows of {windows[0]}, {{}} with windows of "
                 f"{windows[-1]}.",
                 [difference(windows[0]), difference(windows[-1])],
             )
         ],
         claims=[
             Claim(
-                "In windows of every size the recurrent model's perplexity is lower than the plain "
-                "one's, at the same FLOPs by the paper's formula.",
+                "For every window size the recurrent model has a lower perplexity than the plain "
+                "one, at the same FLOPs by the paper's formula.",
                 "Figure 4",
                 [
                     Expectation(difference(window), "below", said=f"windows of {window}")
@@ -117,13 +117,14 @@ def layout(scale: str) -> Layout:
                 ],
             ),
             Claim(
-                "In the smallest windows a state gains more than in the largest.",
+                "A state gains more with the smallest windows than with the largest.",
                 "section 5.2, Figure 4",
                 [
                     Expectation(
                         gap(windows[0], windows[-1]),
                         "below",
-                        said=f"loss above plain in windows of {windows[0]}, above that of "
+                        said=f"loss above plain with windows of {windows[0]}, minus that with "
+                        "windows of "
                         f"{windows[-1]}",
                     )
                 ],
@@ -131,46 +132,48 @@ def layout(scale: str) -> Layout:
         ],
         tables=[
             Table(
-                "Perplexity a word by window",
+                "Perplexity per word by window",
                 COLUMNS,
                 [row(window) for window in windows],
-                "Nats a token: recurrent minus plain, paired. MB: peak while reading. What a state "
-                "costs in time is measured in the three questions, with nothing beside.",
+                "Nats per token: recurrent minus plain, paired. MB: peak while reading. The "
+                "experiment on three questions measures the time a state costs, with nothing else "
+                "on the device.",
             )
         ],
         figures=[
-            over("flops_per_token", "FLOPs a token", windows, OVERLAPS[scale]),
+            over("flops_per_token", "FLOPs per token", windows, OVERLAPS[scale]),
             over("reading_memory", "peak memory while reading (bytes)", windows),
         ],
         threats=Threats(
             internal=[
-                "All arms have the middle learning rate of the scale's list, and make as many steps of "
-                "about as many tokens: gradients go about as many tokens back, and so through more "
-                "windows where these are smaller.",
-                f"Windows of {SCALES[scale].window} are trained as they are for the table of choices, "
-                "with the same seeds: no evidence beside it.",
+                "All arms have the middle learning rate of the scale's list and the same number of "
+                "steps with about as many tokens. Gradients reach about as many tokens back, and "
+                "so through more windows if these are smaller.",
+                f"Windows of {SCALES[scale].window} are the same trainings as in the table of "
+                "choices, with the same seeds: they are not additional evidence.",
             ],
             external=[
                 *threats_of_texts(scale),
                 *(["Windows of 600 do not fit: the model has 512 positions."] * (scale == "small")),
             ],
             construct=[
-                f"Peak memory is that of {ROWS[scale]} texts side by side: it compares arms, and is no "
-                "model's least. FLOPs are the formula of the paper, which counts the state as nothing."
+                f"Peak memory is for {ROWS[scale]} texts in parallel: it compares arms and is not "
+                "the minimum a model needs. FLOPs follow the paper's formula, which ignores the "
+                "state's cost."
             ],
         ),
     )
 
 
 def batches(scale: str) -> str:
-    """What a step reads in windows of other sizes."""
+    """The tokens of a step with windows of other sizes."""
     chosen = SCALES[scale]
-    told = [
-        f"{found['rows']} rows x {found['windows']} of {window}"
+    sizes = [
+        f"{size['rows']} rows x {size['windows']} of {window}"
         for window in chosen.windows
-        if window != chosen.window and (found := batch(chosen, window))
+        if window != chosen.window and (size := batch(chosen, window))
     ]
-    return f" In other windows: {', '.join(told)}." if told else ""
+    return f" With other windows: {', '.join(sizes)}." if sizes else ""
 
 
 def difference(window: int) -> Value:
@@ -178,7 +181,7 @@ def difference(window: int) -> Value:
 
 
 def gap(small: int, large: int) -> Value:
-    """What the state gains in small windows above what it does in large ones."""
+    """How much more the state gains with small windows than with large ones."""
     return Value(
         "above_plain", named("recurrent", small), named("recurrent", large), form="{:+.4f}"
     )
@@ -197,13 +200,13 @@ def row(window: int) -> list[Any]:
 
 
 def over(metric: str, label: str, windows: Sequence[int], overlaps: Sequence[int] = ()) -> Figure:
-    """The models' points, and those of plain ones that read with an overlap."""
+    """Both models, and plain models evaluated with an overlap."""
     curves = [(kind, kind, "") for kind in CARRIES]
     curves += [("plain", f"plain, overlap {overlap}", f"@{overlap}") for overlap in overlaps]
     return Figure(
         f"Perplexity over {label}",
         label,
-        "Perplexity a word",
+        "Perplexity per word",
         [
             Series(
                 name,
@@ -213,22 +216,24 @@ def over(metric: str, label: str, windows: Sequence[int], overlaps: Sequence[int
                     )
                     for window in windows
                 ],
-                # At the same FLOPs the recurrent one's lie below them.
+                # The recurrent model's points lie below them, at the same FLOPs.
                 [str(window) if name == "plain" else "" for window in windows],
             )
             for kind, name, at in curves
         ],
-        "At plain models' points: the window. Differences in a window are known more closely than the "
-        "bars suggest: they are paired (see the table).",
+        "The labels are the window sizes of the plain models. Differences at one size are known "
+        "more precisely than the bars suggest: they are paired (see the table).",
         frontier=True,
     )
 
 
 EXPERIMENT = Experiment(
-    title="Window sizes: where the frontier lies",
-    question="A larger window also brings more context. At the same cost, is it better to enlarge the "
-    "window or to carry a state?",
-    source="Yoshida, Ettinger, Gimpel: Adding Recurrence to Pretrained Transformers, Figures 4 and 5",
+    title="Window sizes",
+    question="A larger window also gives more context. At the same cost, is a larger window or a "
+    "carried "
+    "state better?",
+    source="Yoshida, Ettinger, Gimpel: Adding Recurrence to Pretrained Transformers, Figures 4 and "
+    "5",
     runs=runs,
     layout=layout,
     seeds={"smoke": (0,), "small": (0, 1, 2), "real": (0,), "paper": (0,)},

@@ -147,7 +147,7 @@ def test_a_short_text_is_refused_before_the_novel_is_read(finished, tmp_path, ca
     [
         (["--text", "none.txt"], "no text file at none.txt"),
         (["--stages", "read,dance"], "'dance' is none of"),
-        (["--stages", "page"], "ask for those too"),
+        (["--stages", "page"], "so add them"),
         (["--minutes", "0"], "greater than 0"),
         (["--new-tokens", "0"], "at least 1"),
         (["--novel-tokens", "10"], "at least 1000"),
@@ -170,7 +170,7 @@ def test_a_twin_that_forgets_is_no_recurrent_one(finished, capsys):
 
 @pytest.mark.parametrize(
     ("low", "high", "said"),
-    [(-2, -1, "helps"), (-1, 1, "cannot be told"), (1, 2, "worse"), (None, None, "too few")],
+    [(-2, -1, "helps"), (-1, 1, "do not differ clearly"), (1, 2, "worse"), (None, None, "too few")],
 )
 def test_the_verdict_follows_from_the_interval(low, high, said):
     assert said in show.verdict({"low": low, "high": high})

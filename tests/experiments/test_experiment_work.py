@@ -149,7 +149,7 @@ def test_a_run_that_has_begun_has_its_own_way_and_slower_ones(gpu, work, monkeyp
     its = dict(zip(FASTER, own, strict=True))
     monkeypatch.setattr("holdover.experiments.run_context.begun", lambda _: True)
     monkeypatch.setattr("holdover.experiments.run_context.read_about", lambda _: {"options": its})
-    found = work._ways(work.folder, FASTER)
+    found = work._fallbacks(work.folder, FASTER)
     assert found[0] == its and len(found) == ways
     assert found[-1] == dict.fromkeys(FASTER, False)
 

@@ -1,5 +1,6 @@
 """Every experiment file: its layouts name runs that it has, and at the smallest scale it runs."""
 
+import html
 import json
 import re
 import sys
@@ -13,19 +14,17 @@ from holdover import RecurrenceConfig
 from holdover.cli import entry as cli
 from holdover.experiments.definition import Layout, Value
 from holdover.experiments.estimates import outcome
-from holdover.experiments.experiment_file import open_experiment
-from holdover.experiments.layout_file import from_json, to_json
-from holdover.experiments.options import RunOptions
+from holdover.experiments.experiment_file import LAYOUT, from_json, open_experiment, to_json
+from holdover.experiments.options import ReportOptions, RunOptions
 from holdover.experiments.records import check_names, fingerprint, read_records
 from holdover.experiments.report.charts import points_of
-from holdover.experiments.report.gather import gather
-from holdover.experiments.report.options import ReportOptions
+from holdover.experiments.report.write import gather
 from holdover.experiments.runner import run_experiment
-from holdover.pages.wording import escaped
 from holdover.runs.models import random_model
 from holdover.text.synthetic import Majority
 
 FOLDER = Path(__file__).parents[2] / "experiments"
+RESULTS = Path(__file__).parents[2] / "results" / "experiments"
 EXPERIMENTS = [
     path
     for path in sorted(FOLDER.glob("*.py"))
@@ -73,6 +72,15 @@ def test_at_every_scale_layouts_name_runs_that_there_are(path):
 
 
 @every_experiment
+def test_committed_layouts_are_those_of_the_files(path):
+    """A report shows the texts and values that the experiment's file names."""
+    name, experiment = open_experiment(path)
+    for stored in RESULTS.glob(f"{name}/*/{LAYOUT}"):
+        layout = to_json(name, stored.parent.name, experiment)
+        assert json.loads(stored.read_text()) == json.loads(json.dumps(layout)), stored
+
+
+@every_experiment
 @pytest.mark.sampled(9)
 def test_the_smallest_scale_runs_and_is_reported(path, tmp_path):
     results = tmp_path / "results"
@@ -96,7 +104,7 @@ def test_the_smallest_scale_runs_and_is_reported(path, tmp_path):
     page = tmp_path / "report.html"
     words = ["--results", str(results), "--scales", "smoke", "--output", str(page)]
     assert cli.main(["report", *words]) == 0
-    assert escaped(experiment.title) in page.read_text()
+    assert experiment.title in html.unescape(page.read_text())
     assert experiment.title in page.with_suffix(".md").read_text()
     assert str(tmp_path) not in page.read_text()
 
@@ -212,7 +220,7 @@ def test_what_is_compared_is_trained_as_long():
             assert steps == (1000 if arm.startswith("XLNet") else 2000)
             assert base is None or steps == runs[f"{text}: {base}"]["train"]["max_steps"]
     told = experiment.layout("real").done
-    assert "XLNet and what is compared with it: 1,000 of them" in told and "2,000 of them" in told
+    assert "XLNet and models compared with it: 1,000 of them" in told and "2,000 of them" in told
     assert "the same for every arm" in experiment.layout("small").done
 
 

@@ -16,17 +16,16 @@ from experiments import experiment_file
 from holdover.cli import entry as cli
 from holdover.experiments.definition import Expectation, Figure, Layout, Series, Value
 from holdover.experiments.estimates import Estimate, estimate
-from holdover.experiments.options import RunOptions
+from holdover.experiments.options import ReportOptions, RunOptions
 from holdover.experiments.records import Records, read_records
 from holdover.experiments.report.cells import shown
-from holdover.experiments.report.charts import LOOKS, draw, points_of
-from holdover.experiments.report.gather import gather
-from holdover.experiments.report.options import ReportOptions
-from holdover.experiments.report.overview import BELOW
+from holdover.experiments.report.charts import STYLES, points_of
+from holdover.experiments.report.overview import DIFFERENCES
 from holdover.experiments.report.section import Section
-from holdover.experiments.report.write import report
+from holdover.experiments.report.write import gather, report
 from holdover.experiments.runner import run_experiment
 from holdover.pages.wording import MINUS
+from report_page import drawn_html
 
 COUNTS = {"words": 1_500_000, "bytes": 8_000_000}
 
@@ -117,7 +116,7 @@ def test_a_claim_is_incomplete_until_all_its_runs_are_there(results):
     assert "Incomplete." in said and "Reproduced." not in said
     assert "**incomplete** (so far it holds; two seeds): The state helps." in beside
     assert "| 8 of 9 runs: 3 arms, 2 to 3 seeds |" in beside
-    assert "8 of 9 runs were made so far" in beside
+    assert "So far 8 of 9 runs were made" in beside
     # A file of records from before runs were planned in it.
     path = results / "nothing" / "smoke" / "experiment.json"
     about = json.loads(path.read_text())
@@ -144,7 +143,7 @@ def test_a_measure_that_no_run_has_is_not_a_missing_run(results):
 def test_brackets_and_what_was_done_are_explained(results):
     page = page_of(results)
     for said in (page.read_text(), page.with_suffix(".md").read_text()):
-        assert "In brackets: 95 % intervals. From three seeds on" in said
+        assert "Brackets: 95 % intervals. With three or more seeds" in said
         assert "Nine documents were read." in said
 
 
@@ -160,9 +159,9 @@ def test_the_tables_in_markdown(results):
 def test_it_says_what_the_records_show(results):
     said = html.unescape(page_of(results).read_text())
     assert "Nothing <much>" in said
-    assert "3 seeds an arm" in said and "A loss is not a use." in said
+    assert "3 seeds per arm" in said and "A loss is not a use." in said
     assert "Not measured yet: never run." in said
-    assert "a text (test), and nowhere else" in said
+    assert "Measured only on a text (test)." in said
     assert "a text abcabcabcabc" in said
 
 
@@ -200,30 +199,30 @@ def curves(*arms):
 
 
 def test_series_look_the_same_whichever_others_there_are():
-    names = [str(number) for number in range(LOOKS)]
+    names = [str(number) for number in range(STYLES)]
     figure = Figure("F", "x", "y", [Series(name, curve=(name, "c")) for name in names])
-    for drawn in (draw(figure, curves(*names)), draw(figure, curves("7"))):
+    for drawn in (drawn_html(figure, curves(*names)), drawn_html(figure, curves("7"))):
         assert 'class="line series7"' in drawn
-    assert "series0" not in draw(figure, curves("7"))
+    assert "series0" not in drawn_html(figure, curves("7"))
     # Told apart without colours: by their dashes, of which one series has none.
     style = (Path(holdover.pages.__file__).parent / "page.css").read_text()
     dashes = re.findall(r"\.line\.series(\d) \{ stroke-dasharray: ([\d ]+);", style)
-    assert len({dash for _, dash in dashes}) == len(dashes) == LOOKS - 1
+    assert len({dash for _, dash in dashes}) == len(dashes) == STYLES - 1
 
 
 def test_a_name_looks_the_same_in_all_figures_of_a_section():
     one = Figure("F", "x", "y", [Series(name, curve=(name, "c")) for name in ("a", "b")])
     other = Figure("G", "x", "y", [Series("b", curve=("b", "c"))])
     section = replace(curves("a", "b"), layout=Layout(figures=[one, other]))
-    assert 'class="line series1"' in draw(other, section)
+    assert 'class="line series1"' in drawn_html(other, section)
     # More names than looks: each figure counts its own.
-    names = [str(number) for number in range(LOOKS + 1)]
+    names = [str(number) for number in range(STYLES + 1)]
     many = [
         Figure("F", "x", "y", [Series(name, curve=(name, "c")) for name in chosen])
-        for chosen in (names[:LOOKS], [names[0], names[LOOKS]])
+        for chosen in (names[:STYLES], [names[0], names[STYLES]])
     ]
     section = replace(curves(*names), layout=Layout(figures=many))
-    assert 'class="line series1"' in draw(many[1], section)
+    assert 'class="line series1"' in drawn_html(many[1], section)
 
 
 def test_a_curve_is_the_mean_of_all_seeds_wherever_they_were_looked_at():
@@ -236,7 +235,7 @@ def test_a_curve_is_the_mean_of_all_seeds_wherever_they_were_looked_at():
     section = Section("name", "small", {}, Layout(), Records(None, records))
     series = Series("a", curve=("a", "c"))
     assert [(point.x, point.y) for point in points_of(series, section)] == [(0, 9.0), (1005, 3.0)]
-    drawn = draw(Figure("F", "x", "y", [series], later=True), section)
+    drawn = drawn_html(Figure("F", "x", "y", [series], later=True), section)
     assert "Curves: means of 2 seeds." in drawn
     # Without the beginning, where nothing has been learnt.
     line, _ = re.findall(r'class="line series0" d="([^"]+)"', drawn)
@@ -272,7 +271,7 @@ def test_points_are_joined_as_they_are_given_and_say_what_they_are(results):
     section = gather(ReportOptions(results=results, scales=("smoke",)))[0]
     loss = Value("loss", "plain")
     figure = Figure("F", "x", "y", [Series("both", [(2.0, loss), (1.0, loss)], ["two", "one"])])
-    drawn = draw(figure, section)
+    drawn = drawn_html(figure, section)
     line, _ = re.findall(r'class="line series0" d="(M[^"]+)"', drawn)
     first, second = (float(x) for x in re.findall(r"[ML]([\d.]+) ", line))
     assert first > second and ">two</text>" in drawn
@@ -335,29 +334,27 @@ def test_a_gain_that_is_not_the_states_is_told(results, costs, its_base, told):
             path.write_text(json.dumps(made))
     page = page_of(results)
     for said in (page.read_text(), page.with_suffix(".md").read_text()):
-        assert ("the smaller part of the reason" in said) == told
-        assert ("and taking its state away costs" in said) == told
+        assert ("explains less than half of the difference" in said) == told
+        assert ("and removing the state costs" in said) == told
     # And then it does not count.
-    assert (
-        f"open, and taking its state away costs {costs:+.4f}".replace("-", MINUS) in said
-    ) == told
+    assert (f"open, and removing the state costs {costs:+.4f}".replace("-", MINUS) in said) == told
     assert ("**undecided**" in said) == told and ("**reproduced**" in said) != told
 
 
 def test_a_loss_that_is_not_the_states_is_told_too(results):
-    """Of one that is worse, as by what was trained otherwise."""
+    """The arm may also be worse, for example after a different training."""
     for path in (results / "nothing" / "smoke").glob("with-state-*.json"):
         made = json.loads(path.read_text())
         made["measures"]["loss"], made["measures"]["state_zeroed"] = 3.1, 0.001
         path.write_text(json.dumps(made))
     said = page_of(results).with_suffix(".md").read_text()
-    assert "fails, and taking its state away costs +0.0010" in said and "**not reproduced**" in said
+    assert "fails, and removing the state costs +0.0010" in said and "**not reproduced**" in said
     # Where it is the state's doing, nothing else is.
     for path in (results / "nothing" / "smoke").glob("with-state-*.json"):
         made = json.loads(path.read_text())
         made["measures"]["state_zeroed"] = -0.09
         path.write_text(json.dumps(made))
-    assert "taking its state away" not in page_of(results).with_suffix(".md").read_text()
+    assert "and removing the state" not in page_of(results).with_suffix(".md").read_text()
 
 
 def test_what_is_read_otherwise_is_not_asked_whether_it_is_the_states(results):
@@ -375,7 +372,7 @@ def test_what_is_read_otherwise_is_not_asked_whether_it_is_the_states(results):
         del made["measures"]["state_zeroed"]
         record.write_text(json.dumps(made))
     said = page_of(results).with_suffix(".md").read_text()
-    assert "**reproduced**" in said and "taking its state away" not in said
+    assert "**reproduced**" in said and "and removing the state" not in said
 
 
 def test_a_gain_at_equal_flops_is_asked_whether_it_is_the_states(results):
@@ -385,7 +382,7 @@ def test_a_gain_at_equal_flops_is_asked_whether_it_is_the_states(results):
     value = about["claims"][0]["expects"][0]["value"]
     value["metric"], value["minus"] = "above_at_equal_flops", None
     path.write_text(json.dumps(about))
-    for costs, said in ((0.01, "open, and taking its state away costs +0.0100"), (0.2, "holds")):
+    for costs, said in ((0.01, "open, and removing the state costs +0.0100"), (0.2, "holds")):
         for record in (results / "nothing" / "smoke").glob("with-state-*.json"):
             made = json.loads(record.read_text())
             made["measures"] |= {"above_at_equal_flops": -0.1, "state_zeroed": costs}
@@ -409,7 +406,7 @@ def test_what_a_claim_rests_on_has_to_hold_itself(results, used, outcome):
     assert f"expected below 0: {outcome}" in said and f"expected below 0: {outcome}" in beside
     assert ("**reproduced**" in beside) == (outcome == "holds")
     assert "it is used: " in said and "it is used: " in beside
-    assert ("and so is all of it" in beside) == (outcome == "open")
+    assert ("so the whole claim is open" in beside) == (outcome == "open")
 
 
 def test_a_claim_is_incomplete_until_what_it_rests_on_is_there(results):
@@ -437,7 +434,7 @@ def test_first_of_all_it_answers(results):
     page = page_of(results)
     said, beside = page.read_text(), page.with_suffix(".md").read_text()
     assert beside.startswith(
-        f"## In short\n\n{BELOW}\n\n* Without a state 3.010 [2.985, 3.035], with \u22120.100"
+        f"## In short\n\n{DIFFERENCES}\n\n* Without a state 3.010 [2.985, 3.035], with \u22120.100"
     )
     assert said.index("In short") < said.index("What was measured") < said.index("Claims")
     assert "Of what was never run" not in said + beside
@@ -476,7 +473,7 @@ def test_training_is_not_asked_whether_it_was_the_states(results):
         made = json.loads(record.read_text())
         made["measures"]["state_zeroed"] = 0.0
         record.write_text(json.dumps(made))
-    assert "taking its state away" not in page_of(results).read_text()
+    assert "and removing the state" not in page_of(results).read_text()
 
 
 def test_texts_of_which_no_size_is_known_are_counted_by_what_was_scored(results):
@@ -491,7 +488,7 @@ def test_texts_of_which_no_size_is_known_are_counted_by_what_was_scored(results)
 
 def test_an_axis_of_several_powers_of_ten():
     figure = Figure("F", "x", "y", [Series("a", curve=("a", "c"))], log_x=True)
-    drawn = draw(figure, curves("a"))
+    drawn = drawn_html(figure, curves("a"))
     ticks = re.findall(r'<text class="tick"[^>]*text-anchor="middle">([^<]*)<', drawn)
     assert [tick for tick in ticks if tick] == ["1", "10", "100", "1000"]
     (line,) = re.findall(r'class="line series0" d="(M[^"]+L[^"]+)"', drawn)

@@ -7,13 +7,12 @@ import pytest
 import browser
 from experiments import experiment_file
 from holdover.experiments.definition import Figure, Layout, Series, Value
-from holdover.experiments.options import RunOptions
+from holdover.experiments.options import ReportOptions, RunOptions
 from holdover.experiments.records import Records
-from holdover.experiments.report.charts import draw
-from holdover.experiments.report.options import ReportOptions
 from holdover.experiments.report.section import Section
 from holdover.experiments.report.write import report
 from holdover.experiments.runner import run_experiment
+from report_page import drawn_html
 
 
 def section(*records):
@@ -27,7 +26,7 @@ def test_a_point_says_of_what_it_is():
     cheap, dear = ({"measures": {"loss": 2.0, "flops": flops}} for flops in (3e6, 5e6))
     there = section(("a", 0, cheap), ("b", 0, dear), ("a", 1, cheap))
     series = Series("A & b", [(Value("flops", "b"), Value("loss", "a", "b", "{:+.1f}"))])
-    drawn = draw(Figure("F", "x", "y", [series]), there)
+    drawn = drawn_html(Figure("F", "x", "y", [series]), there)
     assert drawn.startswith('<figure data-section="name-small">')
     told = (
         'data-metric="loss" data-arm="a" data-minus="b" data-minus-metric="loss" '
@@ -43,7 +42,7 @@ def test_a_curve_says_of_what_it_is():
     curves = {"curves": {"c": [[1, 2.0], [10, 1.0], [100, 0.5]]}}
     there = section(("a", 0, curves), ("a", 1, curves), ("b", 1, curves), ("a", 2, {}))
     lines = [Series("whole", curve=("a", "c")), Series("above", curve=("a", "c"), above="b")]
-    drawn = draw(Figure("F", "x", "y", lines, log_x=True, later=True), there)
+    drawn = drawn_html(Figure("F", "x", "y", lines, log_x=True, later=True), there)
     assert 'data-section="name-small" data-log-x="yes" data-later="yes"' in drawn
     whole, above = re.findall(r' data-curve="c"([^<]*)<title>([^<]*)</title></path>', drawn)
     assert whole == (' data-arm="a">', "whole; mean of 2 seeds; a-0, a-1")

@@ -80,8 +80,8 @@ def test_a_record_that_lacks_something_is_named(name, records, capsys):
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
-        ("measures", [], "'measures' is of the wrong kind"),
-        ("data", [{}], "'data' names no source"),
+        ("measures", [], "'measures' is of the wrong type"),
+        ("data", [{}], "an entry of 'data' has no 'source'"),
     ],
 )
 def test_a_record_that_holds_something_else_is_named(name, value, why, records, capsys):
@@ -90,13 +90,13 @@ def test_a_record_that_holds_something_else_is_named(name, value, why, records, 
     assert f"plain-seed0.json cannot be read as a record ({why})" in said(records, capsys)
 
 
-@pytest.mark.parametrize("layout", [None, "{}", '{"claims": [{}]}', "without its title"])
+@pytest.mark.parametrize("layout", [None, "{}", '{"claims": [{}]}', "no title"])
 def test_a_layout_that_is_missing_or_damaged_is_written_by_what_is_advised(
     layout, records, tmp_path, capsys
 ):
     path = records / "experiment.json"
     before = path.read_text()
-    if layout == "without its title":
+    if layout == "no title":
         layout = json.dumps(without(json.loads(before), "title"))
     path.unlink()
     if layout is not None:
@@ -111,7 +111,7 @@ def test_a_layout_that_is_missing_or_damaged_is_written_by_what_is_advised(
     assert f"the experiment's file {file.name}." in told
     times = {path: path.stat().st_mtime_ns for path in records.iterdir()}
     assert cli.main([str(file) if word == "FILE" else word for word in advised]) == 0
-    assert "experiment.json was missing beside the records" in capsys.readouterr().out
+    assert "experiment.json was missing next to the records" in capsys.readouterr().out
     assert path.read_text() == before and not said(records, capsys)
     # Nothing was made again.
     assert all(other.stat().st_mtime_ns == time for other, time in times.items())
@@ -135,9 +135,12 @@ def test_json_of_others_is_no_experiment(records, capsys):
         (["--scales", "huge"], "--scales huge: use some of smoke, small, real, paper."),
         (
             ["--experiments", "nothign"],
-            "no records of nothign in {results}: there are some of nothing; did you mean nothing?\n",
+            "no records of nothign in {results}: there are records of nothing; did you mean nothing?\n",
         ),
-        (["--experiments", "nothing,memory"], "no records of memory in {results}: there are some"),
+        (
+            ["--experiments", "nothing,memory"],
+            "no records of memory in {results}: there are records",
+        ),
         (
             ["--experiments", "nothing", "--scales", "paper,real"],
             "no records of nothing at the scale paper or real in {results}: give --scales smoke,",
@@ -153,7 +156,7 @@ def test_records_at_no_scale_are_named(records, capsys):
     moved = records.rename(records.parent / "old")
     report = ["report", "--results", str(moved.parent.parent)]
     assert cli.main(report) == 2
-    assert f"{moved} holds records, and old is no scale" in capsys.readouterr().err
+    assert f"{moved} holds records, but old is not a scale" in capsys.readouterr().err
 
 
 def test_a_place_that_cannot_be_written(records, tmp_path, capsys):

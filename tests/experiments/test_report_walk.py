@@ -1,8 +1,8 @@
 """A walk over the committed report: every number on it is computed again from the records.
 
-It compares the numbers of tables and lists, the places of points, intervals and curves in figures, and
-the names of the runs each is said to be of. Not compared: intervals over texts that were drawn again and
-again, which numbers of one or two seeds have that no record holds the interval of.
+It compares the numbers of tables and lists, the positions of points, intervals and curves, and the names
+of their runs. Not compared: bootstrap intervals over texts, which numbers of one or two seeds have if no
+record holds the interval.
 """
 
 import math
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdover.experiments.report.options import ReportOptions
+from holdover.experiments.options import ReportOptions
 from holdover.experiments.report.write import report
 from recomputed import FEWEST, curve, number, read_all
 from report_page import axes, drawing, place, plain, read_page, steps
@@ -21,11 +21,11 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results" / "experiments"
 PAGE = (ROOT / "docs" / "results" / "report.html").read_text()
 MINUS = "\u2212"
-# Behind an interval that is not over seeds.
+# Marks an interval that is not over seeds.
 DAGGER = "\u2020"
 # Places are written to a tenth, and so are those of the ticks they are compared by.
 PIXELS = 0.3
-# Cells of what papers print, and of what was noted or counted in runs.
+# Cells with published numbers, notes, and costs of runs.
 NOT_MEASURED = ("published", "note", "cost-of-runs")
 
 
@@ -35,7 +35,7 @@ def records():
 
 
 def walk(text, records):
-    """What is wrong on a page, by what it is wrong with: nothing, if every number is its records'."""
+    """Errors on a page, each with its element; empty if every number matches the records."""
     page, wrong = read_page(text), []
     for node in page.all("span"):
         if node.is_a("measured"):
@@ -92,7 +92,7 @@ def is_written(printed, value, told):
 
 
 def wrong_marks(figure, runs):
-    """Whatever a figure draws out of its records; a line may also join points that are drawn."""
+    """Errors in the marks of a figure; a line may also join drawn points."""
     drawn = [
         one for one in drawing(figure).all("path", "rect", "circle") if "class" in one.attributes
     ]
@@ -167,7 +167,7 @@ def test_every_number_of_the_committed_page_is_what_its_records_say(records):
     assert all(kind in PAGE for kind in kinds)
 
 
-# The last digit in front of the point: another one moves what is drawn by its width or more.
+# The last digit in front of the point: changing it moves a mark by at least its width.
 PLACE = r"[\d.]*(\d)\.\d"
 CHANGES = {
     "a number of a table": r'<td><span class="measured"[^>]*><b>[^<]*(\d)</b>',
@@ -227,7 +227,7 @@ def naming(text, run):
     ],
 )
 def test_a_record_that_is_deleted_takes_its_numbers_along(name, scale, run, tmp_path):
-    """Of three seeds: what is left is of the two others. Of one: nothing is left."""
+    """With three seeds the numbers now come from the other two; with one they are gone."""
     folder = tmp_path / "results" / name / scale
     shutil.copytree(RESULTS / name / scale, folder)
     its = sections()[f"{name}-{scale}"]

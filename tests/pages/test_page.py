@@ -1,4 +1,4 @@
-"""The demo's page: whole, safe, honest in its words, and shown by a browser on a phone and a desk."""
+"""The demo's page: complete, safe, honest, and readable in a browser on a phone and a desk."""
 
 import copy
 import html
@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 import browser
-from holdover.pages.heat import Heat, colour, levels, passages, windows
-from holdover.pages.page import write_page
-from holdover.pages.sections import verdict, writing
+from holdover.pages.demo import verdict, write_demo_page, written_text
+from holdover.pages.lens import Heat, colour, levels, passages, windows
 
 NOVEL = Path(__file__).parents[2] / "src" / "holdover" / "bundled" / "the_time_machine.txt"
 WINDOW = 300
@@ -139,17 +138,17 @@ def whole_novel() -> Heat:
 @pytest.fixture(scope="module")
 def page(whole_novel, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("page") / "demo.html"
-    write_page(path, RECORD, whole_novel)
+    write_demo_page(path, RECORD, whole_novel)
     return path
 
 
 def written(folder: Path, record: dict, heat: Heat) -> str:
-    write_page(folder / "demo.html", record, heat)
+    write_demo_page(folder / "demo.html", record, heat)
     return (folder / "demo.html").read_text(encoding="utf-8")
 
 
 def book_text(page: str) -> str:
-    """The novel's part of a page without its tags."""
+    """The novel on a page, with the tags removed."""
     part = page.split('<div id="book" class="text" data-else="without">')[1].split("</section>")[0]
     return html.unescape(re.sub(r"<[^>]*>", "", part))
 
@@ -271,18 +270,18 @@ def test_all_parts_skipped(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("found", "said", "not_said"),
+    ("difference", "words", "other_words"),
     [
-        (bounded(-0.021, 0.004), "helps", "holds zero"),
-        (bounded(-0.003, 0.004), "cannot be told apart", "clear of zero"),
-        (bounded(0.003, 0.004), "cannot be told apart", "clear of zero"),
+        (bounded(-0.021, 0.004), "helps", "includes zero"),
+        (bounded(-0.003, 0.004), "do not differ clearly", "excludes zero"),
+        (bounded(0.003, 0.004), "do not differ clearly", "excludes zero"),
         (bounded(0.021, 0.004), "worse", "helps"),
         ({"value": -0.1, "low": None, "high": None}, "no interval", "helps"),
     ],
 )
-def test_the_verdict_says_what_the_interval_says(found, said, not_said):
-    words = verdict({"difference": {**found, "unit": "nats a token", "over": "9 blocks"}})
-    assert said in words and not_said not in words
+def test_the_verdict_says_what_the_interval_says(difference, words, other_words):
+    sentence = " ".join(verdict({**difference, "unit": "nats a token", "over": "9 blocks"}))
+    assert words in sentence and other_words not in sentence
 
 
 def test_perplexity_without_intervals(tmp_path):
@@ -306,10 +305,9 @@ def test_where_nothing_differs_no_colour_is_shown():
 
 def test_passages_are_ranked_and_never_claim_the_wrong_sign():
     saved = [3.0] * WINDOW + [-1.0] * WINDOW + [5.0] * WINDOW
-    listed = passages(windows(heat_of([b" w"] * len(saved), saved)))
-    helped, hurt = listed.split("Where it hurt most")
-    assert re.findall(r"#w(\d+)", helped) == ["2", "0"]
-    assert re.findall(r"#w(\d+)", hurt) == ["1"]
+    helped, hurt = passages(windows(heat_of([b" w"] * len(saved), saved)))
+    assert [window.number for window in helped] == [2, 0]
+    assert [window.number for window in hurt] == [1]
 
 
 @pytest.fixture(scope="module")
@@ -390,8 +388,9 @@ def shown_ink(image: np.ndarray) -> float:
     return float((np.abs(image - image[0, 0]).max(axis=-1) > 0.1).mean())
 
 
-def test_lines_of_the_written_text_end_where_the_page_does():
-    written = "Two\nlines of one.\n\nAnother\nparagraph."
-    record = RECORD | {"writing": RECORD["writing"] | {"prompt": "A\nb.", "text": written}}
-    shown = writing(record)
-    assert "Two lines of one.\n\nAnother paragraph." in shown and ">A b.<" in shown
+def test_lines_of_the_written_text_end_where_the_page_does(tmp_path):
+    text = "Two\nlines of one.\n\nAnother\nparagraph."
+    record = RECORD | {"writing": RECORD["writing"] | {"prompt": "A\nb.", "text": text}}
+    assert written_text(record["writing"]).first == "Two lines of one.\n\nAnother paragraph."
+    page = written(tmp_path, record, heat_of([b"a"]))
+    assert "Two lines of one.\n\nAnother paragraph." in page and ">A b.<" in page

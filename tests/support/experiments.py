@@ -19,7 +19,7 @@ FILE = """
         times = work.folder / "times"
         times.write_text(times.read_text() + "x" if times.exists() else "x")
         if (work.folder / "stop").exists() or work.settings.get("fails"):
-            raise ValueError("it was told to fail")
+            raise ValueError("it was asked to fail")
         work.read({{"source": "a text", "split": "test", "sha256": "abc" * 20, "other": 1}})
         nats = work.settings["nats"] + 0.01 * work.seed
         spread = work.settings["spread"]

@@ -1,9 +1,14 @@
-"""A report's page as a tree, and what a reader finds on it: numbers, points, curves, axes."""
+"""A report's page as a tree of elements, with its points, curves and axes."""
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+
+from holdover.experiments.definition import Figure
+from holdover.experiments.report.charts import draw
+from holdover.experiments.report.section import Section
+from holdover.pages.page import environment
 
 # Elements that nothing ends.
 VOID = ("meta", "br")
@@ -44,7 +49,7 @@ class Node:
         }
 
     def title(self) -> str:
-        """Of a number an attribute; of what is drawn, as SVG has it, an element."""
+        """An attribute of a number, a child element of an SVG mark."""
         return self.attributes.get("title") or "".join(one.text() for one in self.all("title"))
 
 
@@ -74,6 +79,12 @@ def read_page(text: str) -> Node:
     return tree.open[0]
 
 
+def drawn_html(figure: Figure, section: Section) -> str:
+    """A figure as the page shows it."""
+    macros = environment().get_template("macros.html").module
+    return str(macros.figure(draw(figure, section))).strip()
+
+
 def drawing(figure: Node) -> Node:
     """Without the pieces of lines in its legend."""
     return next(one for one in figure.all("svg") if not one.is_a("swatch"))
@@ -93,7 +104,7 @@ def steps(line: Node) -> list[tuple[float, float]]:
 
 
 def axes(figure: Node) -> tuple[Callable[[float], float], Callable[[float], float]]:
-    """Where values are drawn, by what is written at the axes' ticks: that is how a reader finds them."""
+    """The positions of values, derived from the axis ticks as a reader would."""
     texts = [one for one in drawing(figure).all("text") if one.is_a("tick") and one.text()]
     across = [
         (plain(one.text()), float(one.attributes["x"]))

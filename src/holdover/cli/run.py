@@ -4,8 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TypeAlias
 
-from ..experiments.options import RunOptions
-from ..experiments.report.options import ReportOptions
+from ..experiments.options import ReportOptions, RunOptions
 from ..experiments.report.write import report
 from ..experiments.runner import run_experiments
 from ..runs.settings import add_flags, build, given_settings

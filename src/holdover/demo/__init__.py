@@ -1,1 +1,1 @@
-"""The demonstration: what `holdover demo` runs."""
+"""The demonstration that `holdover demo` runs."""

@@ -1,7 +1,8 @@
 """The demo's fourth stage: recurrence is trained into the plain twin for a minute.
 
-The text's end is held out. Before, the plain twin reads it; afterwards the trained one does, with its
-state and without: what that difference shows is the state's doing, the rest is having read the text.
+The end of the text is held out. The plain twin reads it before training; the trained model reads it
+afterwards, with the state and without. The difference with and without is the effect of the state; the
+rest of the gain comes from knowing the text.
 """
 
 import shutil
@@ -26,9 +27,9 @@ from ..tokenization.encoders import encoder_of
 from ..training.log import LOG, read_log
 from .options import DemoOptions
 
-# A short window: a minute is not enough to learn what a long one leaves out.
+# A short window leaves more for the state to carry, so that a minute of training shows an effect.
 WINDOW = 64
-# Of the held-out end so many tokens are read: more would take longer than the training.
+# The most tokens read of the held-out end: more would take longer than the training.
 HELD_OUT = 5000
 SHORTEST = 2000
 RAN_HERE = ".holdover-demo"
@@ -51,15 +52,15 @@ RECIPE: dict[str, Any] = {
 def learn(
     options: DemoOptions, folder: str, device: torch.device, console: Console
 ) -> dict[str, Any]:
-    """folder: of the plain twin."""
+    """folder: the plain twin."""
     output = options.output / "learnt"
-    _make_room(output)
+    _clear(output)
     held_out = held_out_of(options, folder)
     before: Any = open_to_read(folder, WINDOW)
     before.to(device).eval()
     with before.reading(window=WINDOW, overlap=0):
         was = score(before, held_out, rows=16, device=device)
-    reached = train(
+    progress = train(
         TrainOptions.of(
             model=folder,
             data=_data(options),
@@ -72,9 +73,9 @@ def learn(
         ),
         console=console,
     )
-    if reached.step == 0:
+    if progress.step == 0:
         raise ValueError(
-            f"Not one step was made in {options.minutes:g} minutes: give the training more --minutes."
+            f"The training made no step in {options.minutes:g} minutes: give it more --minutes."
         )
     model: Any = open_model(str(output))
     seen = lens(model.to(device).eval(), held_out)
@@ -83,10 +84,10 @@ def learn(
     resampled = Resampled(units)
     return {
         "text": "the bundled novel" if options.text is None else options.text.name,
-        "steps": reached.step,
-        "tokens": reached.tokens,
+        "steps": progress.step,
+        "tokens": progress.tokens,
         "window": WINDOW,
-        "seconds": round(reached.seconds, 1),
+        "seconds": round(progress.seconds, 1),
         "held_out_tokens": int(was.scored.sum()),
         "over": f"{resampled.count} {over}",
         "curve": [[line["step"], round(line["loss"], 4)] for line in losses],
@@ -98,14 +99,14 @@ def learn(
 
 
 def held_out_of(options: DemoOptions, folder: str) -> Tokens:
-    """The end of the text, or as much of it as there is time for; short texts are refused."""
+    """The end of the text, or as much of it as time allows; short texts are refused."""
     text = EvalOptions.of(model=folder, data=_data(options))
     encoder = encoder_of(folder)
     whole = read_text(text, encoder, "all", window=WINDOW)
     if len(whole) < SHORTEST:
         raise ValueError(
-            f"{options.text} has only {len(whole):,} tokens, and the training needs {SHORTEST:,} or "
-            "more: give --text a longer text."
+            f"--text {options.text} has only {len(whole):,} tokens, but the training needs at least "
+            f"{SHORTEST:,}: give a longer text."
         )
     return read_text(text, encoder, "valid", window=WINDOW).truncated(HELD_OUT)
 
@@ -121,8 +122,8 @@ def perplexity(nats: np.ndarray, resampled: Resampled) -> dict[str, Any]:
     return {"value": value, "low": low, "high": high}
 
 
-def _make_room(folder: Path) -> None:
-    """A demo that is run again trains again; only a run of a demo's is removed."""
+def _clear(folder: Path) -> None:
+    """Remove the training of an earlier demo, and nothing else."""
     if (folder / RAN_HERE).exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)

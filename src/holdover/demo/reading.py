@@ -18,9 +18,9 @@ from ..text.tokens import Tokens
 from .options import DemoOptions
 
 OVERLAPS = (0, 10, 30, 50)
-# Few: the novel itself is read many times over.
+# Few, because the novel is read many times anyway.
 TIMED_WINDOWS = 12
-# Windows of history that are tried, and on how many windows of the novel.
+# The most windows of history to try, and the number of windows of the novel to try them on.
 HISTORY = 3
 HISTORY_WINDOWS = 24
 
@@ -53,7 +53,7 @@ def read_twins(options: DemoOptions, window: int, console: Console) -> dict[str,
 
 
 def as_rows(records: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """The lines of the table."""
+    """The rows of the table."""
     rows = []
     for twin, record in records.items():
         for row in record["rows"]:
@@ -65,7 +65,7 @@ def as_rows(records: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
                     "perplexity": row["perplexity_per_token"],
                     "low": low,
                     "high": high,
-                    # As torch counts them: the formula takes memory tokens for free.
+                    # Counted by torch: the formula ignores the cost of memory tokens.
                     "flops_per_token": row["flops_per_token"]["counted"],
                     "tokens_per_second": row["tokens_per_second"],
                     "rows_side_by_side": row["rows_side_by_side"],
@@ -77,23 +77,23 @@ def as_rows(records: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def difference(records: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The recurrent twin's loss above the plain one's at overlap 0, paired."""
+    """The loss of the recurrent twin minus that of the plain twin at overlap 0, paired."""
     at_zero = {twin: {**record, "rows": record["rows"][:1]} for twin, record in records.items()}
-    _, found = differences(at_zero)
+    _, above = differences(at_zero)
     row = records["plain"]["rows"][0]
     return {
-        "value": found["above_first"],
-        "low": found["low"],
-        "high": found["high"],
+        "value": above["above_first"],
+        "low": above["low"],
+        "high": above["high"],
         "unit": "nats a token",
         "over": f"{row['units']} {row['interval_over']}",
     }
 
 
-def look(
+def examine_state(
     model: Any, tokens: Tokens, device: torch.device, console: Console, seed: int
 ) -> tuple[Lens, dict[str, Any]]:
-    """Every token with its state, without and with another's; and how much history that takes."""
+    """Score every token with its own state, without a state and with another; and vary the history."""
     settings = model.settings
     stretches = segments_to_score(tokens, settings, None)
     windows = -(-len(tokens) // settings.window)
@@ -111,7 +111,7 @@ def look(
 
 
 def above_own(seen: Lens, bits: np.ndarray) -> dict[str, Any]:
-    """Nats a token above those with the own state, with an interval over blocks of windows."""
+    """Nats per token above those with the own state, with an interval over blocks of windows."""
     predicted = ~np.isnan(seen.own)
     units, _ = units_of(seen.document[predicted], seen.window[predicted])
     resampled = Resampled(units)
@@ -132,7 +132,7 @@ def by_history(
     seen: Lens,
     device: torch.device,
 ) -> list[dict[str, Any]]:
-    """What drawn windows lose if the state begins with nothing so many windows before them."""
+    """The loss of drawn windows if their state begins empty only a few windows before them."""
     if len(drawn) < 2:
         return []
     reader = WindowReader(model, tokens, stretches, drawn, 16, device, lambda count: None)

@@ -1,4 +1,4 @@
-"""holdover demo: two small pretrained models, twins, read a novel; one of them remembers."""
+"""holdover demo: two small pretrained models, twins, read a novel; one of them has a memory."""
 
 import time
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ from ..demo import show
 from ..evaluation.token_lens import Lens
 from ..language.eval_options import EvalOptions
 from ..language.evaluation import open_to_read
-from ..pages.lens import heat_of, summary
-from ..pages.page import write_page
+from ..pages.demo import write_demo_page
+from ..pages.lens import AGAINST, heat_of, summary
 from ..recurrent.attach import remove_recurrence
 from ..runs.models import model_folder, open_model
 from ..runs.provenance import choose_device, make_folder, provenance, write_record
@@ -24,7 +24,7 @@ from ..text.tokens import Tokens
 from ..tokenization.encoders import encoder_of
 from .learning import held_out_of, learn
 from .options import DemoOptions
-from .reading import as_rows, difference, look, read_twins
+from .reading import as_rows, difference, examine_state, read_twins
 from .writing import write_on
 
 RECORD = "demo.json"
@@ -35,7 +35,7 @@ PROMPT = 6000
 
 
 def run(options: DemoOptions, console: Console | None = None) -> dict[str, Any]:
-    """Do the stages, show what they find, write record and page; returns the record."""
+    """Run the stages, show their results, write the record and the page; returns the record."""
     return Demo(options, console or Console(highlight=False)).run()
 
 
@@ -45,19 +45,21 @@ class Demo:
         for name in (options.plain, options.recurrent):
             if name in (PLAIN, RECURRENT) and bundled_model(name) is None:
                 raise ValueError(
-                    f"This copy of holdover holds no model {name}: give models of your own with --plain "
-                    "and --recurrent."
+                    f"This copy of holdover does not include the model {name}: give your own "
+                    "models with --plain and --recurrent."
                 )
         if options.text is not None and not options.text.is_file():
-            raise FileNotFoundError(f"There is no text file at {options.text}: give --text a file.")
+            raise FileNotFoundError(f"--text: there is no text file at {options.text}.")
         make_folder(options.output)
         self.device = choose_device(options.device)
         self.model: Any = open_model(options.recurrent)
         self.model.to(self.device).eval()
         if self.model.settings.carry == "none":
-            raise ValueError(f"{options.recurrent} carries no state: give another --recurrent.")
+            raise ValueError(
+                f"--recurrent {options.recurrent} carries no state: give another model."
+            )
         if "learn" in options.stages:
-            # A text that will not do is said so before the novel is read.
+            # An unsuitable text is refused before the novel is read.
             held_out_of(options, model_folder(options.plain))
         self.encoder = encoder_of(model_folder(options.recurrent))
         self.tokens = self._novel()
@@ -68,7 +70,7 @@ class Demo:
             "tokens": len(self.tokens),
             "window": self.model.settings.window,
             "positions": self.model.spec.positions(self.model.backbone.config),
-            "options": _without_places(as_dict(options)),
+            "options": _redact_paths(as_dict(options)),
             "seconds": {},
             **dict.fromkeys(("rows", "difference", "state", "writing", "learning", "books")),
             "provenance": provenance(self.device),
@@ -77,12 +79,12 @@ class Demo:
             self.record["books"] = scores_on_books()
 
     def run(self) -> dict[str, Any]:
-        # Of another run in the same folder; it would not be this record's.
+        # A page from an earlier demo would not match the new record.
         (self.options.output / PAGE).unlink(missing_ok=True)
         show.welcome(self.console, self.record, self.options)
         stages = {
             "read": ("The novel, with and without memory", self.read),
-            "state": ("Is the state used?", self.look),
+            "state": ("Is the state used?", self.examine_state),
             "write": ("Writing past the last position", self.write),
             "learn": ("A minute of training", self.learn),
             "page": ("The page", self.write_page),
@@ -91,7 +93,7 @@ class Demo:
             if name in self.options.stages:
                 with self._timed(name, heading):
                     stage()
-                # After every stage: what a later one breaks is not lost.
+                # After every stage, so that an error in a later one loses nothing.
                 write_record(self.options.output / RECORD, self.record)
         show.farewell(self.console, self.record, self.options.output / RECORD)
         return self.record
@@ -105,8 +107,8 @@ class Demo:
         }
         show.reading(self.console, self.record)
 
-    def look(self) -> None:
-        self.seen, self.record["state"] = look(
+    def examine_state(self) -> None:
+        self.seen, self.record["state"] = examine_state(
             self.model, self.tokens, self.device, self.console, self.options.seed
         )
         self.record["heat"] = summary(self.seen)
@@ -133,11 +135,9 @@ class Demo:
     def write_page(self) -> None:
         assert self.seen is not None
         path = self.options.output / PAGE
-        write_page(path, self._told(), heat_of(self.seen, self.encoder))
+        shown = {**self.record, "saved_against": AGAINST["without"]}
+        write_demo_page(path, shown, heat_of(self.seen, self.encoder))
         self.console.print(f"Open in a browser: {path.resolve()}", soft_wrap=True)
-
-    def _told(self) -> dict[str, Any]:
-        return {**self.record, "saved_against": "the same window read as a document's first"}
 
     @contextmanager
     def _timed(self, name: str, heading: str) -> Iterator[None]:
@@ -153,10 +153,10 @@ class Demo:
         return tokens if limit is None else tokens.truncated(limit)
 
 
-def _without_places(options: dict[str, Any]) -> dict[str, Any]:
-    """Settings with names for the files and folders of this machine."""
-    places = ("text", "output", "plain", "recurrent")
+def _redact_paths(options: dict[str, Any]) -> dict[str, Any]:
+    """Settings with only the names of files and folders of this machine."""
+    paths = ("text", "output", "plain", "recurrent")
     return {
-        key: Path(value).name if key in places and value is not None else value
+        key: Path(value).name if key in paths and value is not None else value
         for key, value in options.items()
     }

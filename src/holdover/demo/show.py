@@ -1,4 +1,4 @@
-"""What the demo says on the console, from its record."""
+"""The demo's console output, from its record."""
 
 from pathlib import Path
 from typing import Any
@@ -16,22 +16,23 @@ Record = dict[str, Any]
 def welcome(console: Console, record: Record, options: DemoOptions) -> None:
     bundled = (options.plain, options.recurrent) == (PLAIN, RECURRENT)
     known = (
-        " Both were trained on the same books, and this novel was not among them."
-        if bundled
-        else ""
+        " Both were trained on the same books, which do not include this novel." if bundled else ""
     )
     console.print(
-        f"Two language models: {options.plain} forgets every window it leaves, {options.recurrent} "
-        f"carries a state into the next.{known} They read {record['text']}: {record['tokens']:,} "
-        f"tokens, {record['window']} at a time.\n"
+        f"Two language models: {options.plain} forgets each window, {options.recurrent} carries a "
+        "state "
+        f"to the next one.{known} They read {record['text']}: {record['tokens']:,} tokens, in "
+        "windows "
+        f"of {record['window']}.\n"
     )
 
 
 def reading(console: Console, record: Record) -> None:
     table = Table(
-        caption="Second lines: 95% intervals over blocks of windows. FLOPs are a token's, as torch "
-        "counts them;\ntokens/s with the rows a twin can read side by side (the recurrent one reads a "
-        "novel in one).",
+        caption="Second lines: 95% intervals over blocks of windows. FLOPs per token, counted by "
+        "torch;\n"
+        "tokens/s with all rows a twin can read in parallel (the recurrent twin reads a novel in "
+        "one).",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
@@ -49,68 +50,70 @@ def reading(console: Console, record: Record) -> None:
             row["note"] or "",
         )
     console.print(table)
-    found = record["difference"]
+    difference = record["difference"]
     console.print(
-        f"At overlap 0 the recurrent twin's loss is {found['value']:+.4f} nats a token "
-        f"{interval(found)} against the plain twin's, paired over {found['over']}: {verdict(found)}."
+        f"At overlap 0 the loss of the recurrent twin minus that of the plain twin is "
+        f"{difference['value']:+.4f} nats per token {interval(difference)}, paired over "
+        f"{difference['over']}: {verdict(difference)}."
     )
 
 
-def verdict(found: Record) -> str:
-    if found["low"] is None:
-        return "too few to say more"
-    if found["high"] < 0:
+def verdict(difference: Record) -> str:
+    if difference["low"] is None:
+        return "too few for an interval"
+    if difference["high"] < 0:
         return "the memory helps"
-    return "it is worse with it" if found["low"] > 0 else "they cannot be told apart"
+    return "it is worse with memory" if difference["low"] > 0 else "they do not differ clearly"
 
 
 def state(console: Console, record: Record) -> None:
-    found = record["state"]
+    used = record["state"]
     console.print(
-        f"The same windows without the state: {found['zeroed']['value']:+.4f} nats a token "
-        f"{interval(found['zeroed'])}; with that of another part of the novel: "
-        f"{found['other']['value']:+.4f} {interval(found['other'])}. The state is "
-        f"{found['bytes'] / 1000:,.0f} kB, however long the text."
+        f"Loss increase on the same windows: {used['zeroed']['value']:+.4f} nats per token "
+        f"{interval(used['zeroed'])} without the state, {used['other']['value']:+.4f} "
+        f"{interval(used['other'])} with the state of another part of the novel. The state has "
+        f"{used['bytes'] / 1000:,.0f} kB for a text of any length."
     )
-    if found["history"]:
+    if used["history"]:
         console.print(
-            "Begun with nothing, so many windows before: "
-            + ", ".join(f"{p['windows']}: {p['above_own']:+.4f}" for p in found["history"])
+            "Loss increase with only a few windows of history: "
+            + ", ".join(f"{p['windows']}: {p['above_own']:+.4f}" for p in used["history"])
             + "."
         )
 
 
 def writing(console: Console, record: Record) -> None:
-    found = record["writing"]
-    # The first look still sees what reading the prompt took.
-    used = [size for _, size in found["memory"][1:]] or [found["memory"][0][1]]
+    made = record["writing"]
+    # The first measurement still contains the memory for reading the prompt.
+    used = [size for _, size in made["memory"][1:]] or [made["memory"][0][1]]
     stopped = "did not stop"
-    if found["stock_error"]:
-        stopped = f"stops after {found['stock_tokens']} ({found['stock_error']})"
+    if made["stock_error"]:
+        stopped = f"stops after {made['stock_tokens']} ({made['stock_error']})"
     console.print(
-        f"\n\n{found['tokens']:,} tokens through {found['windows']} windows, "
-        f"{found['tokens_per_second']:,.0f} a second; memory between {min(used) / 2**20:,.1f} and "
+        f"\n\n{made['tokens']:,} tokens in {made['windows']} windows, "
+        f"{made['tokens_per_second']:,.0f} per second; memory between {min(used) / 2**20:,.1f} and "
         f"{max(used) / 2**20:,.1f} MiB. The stock model {stopped}."
     )
 
 
 def learning(console: Console, record: Record) -> None:
-    found = record["learning"]
+    trained = record["learning"]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
-    table.add_column(f"held-out end of {found['text']}, windows of {found['window']}")
+    table.add_column(f"held-out end of {trained['text']}, windows of {trained['window']}")
     table.add_column("perplexity", justify="right")
     names = {
         "before": "the plain twin, before",
-        "after": f"after {found['steps']} steps, with the state",
+        "after": f"after {trained['steps']} steps, with the state",
         "after_zeroed": "after, without the state",
-        "after_other": "after, with that of another part",
+        "after_other": "after, with the state of another part",
     }
     for key, name in names.items():
-        table.add_row(name, bounded(found[key], found[key]["value"]))
+        table.add_row(name, bounded(trained[key], trained[key]["value"]))
     console.print(table)
     console.print(
-        "Much of what was gained is the text itself, which it now knows; what the state does is the "
-        "difference to the lines below. (The validation at step 0 had a state that knew nothing yet.)"
+        "Much of the gain comes from the text itself, which the model now knows. The effect of the "
+        "state is the difference to the lines below. (The validation at step 0 had an untrained "
+        "state.)"
     )
 
 
@@ -120,11 +123,11 @@ def farewell(console: Console, record: Record, path: Path) -> None:
     console.print(f"\n{spent}: {sum(seconds.values()):.0f} s. Record: {path}", soft_wrap=True)
 
 
-def bounded(found: Record, value: float) -> str:
-    if found["low"] is None:
+def bounded(measure: Record, value: float) -> str:
+    if measure["low"] is None:
         return f"{value:.2f}"
-    return f"{value:.2f}\n{found['low']:.2f}, {found['high']:.2f}"
+    return f"{value:.2f}\n{measure['low']:.2f}, {measure['high']:.2f}"
 
 
-def interval(found: Record) -> str:
-    return "" if found["low"] is None else f"[{found['low']:+.4f}, {found['high']:+.4f}]"
+def interval(measure: Record) -> str:
+    return "" if measure["low"] is None else f"[{measure['low']:+.4f}, {measure['high']:+.4f}]"

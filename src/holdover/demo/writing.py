@@ -1,4 +1,4 @@
-"""The demo's last act: a novel is written on, far past the positions where the stock model stops."""
+"""The demo's third stage: the model continues a novel, far past the last position of the stock model."""
 
 import codecs
 import copy
@@ -13,9 +13,9 @@ from torch import Tensor
 from ..generation.writer import Sampler, Writer
 from ..recurrent.model import RecurrentModel
 
-SAMPLE_EVERY = 100  # tokens between two looks at the memory
+SAMPLE_EVERY = 100  # tokens between two memory measurements
 SHOWN_OF_PROMPT = 400  # characters
-# A stock model with more positions than this is not driven to their end.
+# A stock model with more positions than this is not tried.
 MOST_TRIED = 4096
 
 
@@ -31,10 +31,10 @@ def write_on(
     seed: int = 0,
     show: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Continue a text [N] with the model, showing it as it comes; the stock model tries first.
+    """Continue a text [N] with the model and show each piece; the stock model tries first.
 
     encoder: bytes or a byte-level tokenizer, whose tokens can be decoded one by one.
-    windows, seconds: of the writing alone, without the reading of the prompt.
+    windows, seconds in the record: for the writing alone, without reading the prompt.
     """
     prompt = torch.as_tensor(prompt_ids, dtype=torch.long)[None]
     positions = model.spec.positions(stock.config)
@@ -44,7 +44,7 @@ def write_on(
     generator = torch.Generator().manual_seed(seed)
     writer = Writer(model, sampler=Sampler(temperature, top_k, generator=generator))
     writer.read(prompt)
-    # Tokens may cut characters: bytes wait here until they are one.
+    # Tokens may cut characters: bytes wait here until a character is complete.
     characters = codecs.getincrementaldecoder("utf-8")("replace")
     pieces: list[str] = []
     memory = [[0, memory_in_use(model.device)]]
@@ -76,9 +76,9 @@ def write_on(
 
 @torch.no_grad()
 def read_past(stock: Any, ids: Tensor, positions: int) -> str | None:
-    """The stock model reads all its positions, then one token more: what it says to that."""
+    """The error of the stock model when it reads one token past its last position; None without one."""
     if stock.device.type != "cpu":
-        # There a position that does not exist stops the device for the whole process.
+        # On a GPU an invalid position makes the device unusable for the whole process.
         stock = copy.deepcopy(stock).cpu()
     enough = ids.repeat(1, positions // ids.shape[1] + 1)
     read = stock(enough[:, :positions], use_cache=True)
@@ -90,7 +90,7 @@ def read_past(stock: Any, ids: Tensor, positions: int) -> str | None:
 
 
 def memory_in_use(device: torch.device) -> int:
-    """Bytes: the GPU's where the model is on one, else the process's."""
+    """Bytes on the GPU if the model is on one, otherwise of the process."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
     return psutil.Process().memory_info().rss

@@ -1,8 +1,8 @@
 """Figures of an evaluation, each as PNG and SVG, from plain data.
 
-* matplotlib is imported on use and never through pyplot, so no backend, window or figure list of the
-  caller is touched; style settings hold only while a figure is drawn.
-* The same data give the same SVG: fixed salt for its ids, no date.
+* matplotlib is imported on use and never through pyplot, so the caller's backend, windows and figure
+  list stay untouched; style settings hold only while a figure is drawn.
+* Equal data give an equal SVG: a fixed salt for its ids, no date.
 * Series differ in colour (Okabe and Ito's palette), marker and line style, so colour is not needed.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Paths = tuple[Path, Path]
-# FLOPs for each token, perplexity, its bounds, and what to write beside the point.
+# FLOPs per token, perplexity, its bounds, and a label.
 Point = tuple[float, float, float | None, float | None, str]
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -44,7 +44,7 @@ STYLE = {
     "xtick.color": "#444444",
     "ytick.color": "#444444",
 }
-# Shorter series are drawn as they are.
+# Shorter series are not smoothed.
 SMOOTHED_FROM = 100
 
 
@@ -53,7 +53,7 @@ def perplexity_against_flops(
     series: Mapping[str, Sequence[Point]],
     measure: str = "Perplexity per word",
 ) -> Paths:
-    """Perplexity over forward FLOPs, with intervals where they are known."""
+    """Perplexity over forward FLOPs, with intervals if known."""
     need_values(series, "perplexity against FLOPs")
     exponent = math.floor(
         math.log10(max(point[0] for points in series.values() for point in points))
@@ -63,13 +63,13 @@ def perplexity_against_flops(
         (axes,) = panels
         for number, (name, points) in enumerate(series.items()):
             points = sorted(points, key=lambda point: point[0])
-            # Side by side, not on top of each other, where models cost the same.
+            # Shift series slightly, so that models of equal cost do not hide each other.
             aside = 1 + 0.006 * (number - (len(series) - 1) / 2)
             flops = [aside * point[0] / 10**exponent for point in points]
             axes.plot(flops, [point[1] for point in points], label=name, **look_of(number))
             for x, (_, value, low, high, label) in zip(flops, points, strict=True):
                 _bar(axes, x, value, low, high, number)
-                # Series lie above each other: labels of every second one go below its points.
+                # Series lie above each other: every second one has its labels below the points.
                 side, up = ("left", 4) if number % 2 == 0 else ("right", -4)
                 axes.annotate(
                     label,
@@ -116,7 +116,7 @@ def loss_by_position(path_stem: str | Path, series: Mapping[str, np.ndarray]) ->
 def loss_by_distance(
     path_stem: str | Path, series: Mapping[str, Sequence[tuple[float, float]]]
 ) -> Paths:
-    """Mean loss up to each distance from where the reading began, since the distance before."""
+    """Mean loss between consecutive distances from the start of the text."""
     need_values(series, "loss by distance")
 
     def draw(panels: "Sequence[Axes]") -> None:
@@ -178,7 +178,7 @@ def state_use(
     gradient: Sequence[tuple[float, float]],
     difference: str = "Loss difference (nats per token)",
 ) -> Paths:
-    """Left: what so many windows of history change. Right: how far back a gradient reaches."""
+    """Left: the effect of more windows of history. Right: how far back gradients reach."""
     need_values({"history": history, "gradient": gradient}, "use of the state")
 
     def draw(panels: "Sequence[Axes]") -> None:
@@ -194,7 +194,7 @@ def state_use(
         left.set_ylabel(difference)
         pairs = sorted(gradient, key=lambda pair: pair[0])
         right.plot([pair[0] for pair in pairs], [pair[1] for pair in pairs], **look_of(1))
-        # Gradients fade by factors; a norm of exactly zero has no place on such a scale.
+        # Gradients decay exponentially; a logarithmic axis cannot show a norm of zero.
         if all(norm > 0 for _, norm in pairs):
             right.set_yscale("log")
         right.set_xlabel("Distance (windows back)")
@@ -206,10 +206,10 @@ def state_use(
 
 
 def smoothed(values: np.ndarray, reach: int) -> np.ndarray:
-    """Mean over `reach` neighbours on each side, over fewer at the beginning.
+    """Mean over `reach` neighbours on each side, and over fewer at the beginning.
 
-    Loss is steep and hollow there, so a wide mean would lie above it; it is flat at the end, where a
-    one-sided mean does no harm. NaN is left out of means and stays NaN.
+    At the beginning the loss is steep and convex, so a wide mean would lie above it. At the end it is
+    flat, so a one-sided mean is accurate. NaN is left out of means and stays NaN.
     """
     known = ~np.isnan(values)
     sums = np.concatenate([[0.0], np.cumsum(np.where(known, values, 0.0))])
@@ -225,14 +225,14 @@ def need_values(data: Mapping[str, Any], figure: str) -> None:
     empty = [name for name, values in data.items() if len(values) == 0]
     if empty or not data:
         raise ValueError(
-            f"The figure of {figure} has nothing to show"
+            f"The figure of {figure} has no data"
             f"{' for ' + ', '.join(empty) if empty else ''}: give each series at least one value."
         )
 
 
 def _logged(lines: Sequence[Mapping[str, Any]], key: str) -> tuple[np.ndarray, np.ndarray]:
-    found = [(line["tokens"], line[key]) for line in lines if line.get(key) is not None]
-    table = np.array(found, dtype=np.float64).reshape(-1, 2)
+    pairs = [(line["tokens"], line[key]) for line in lines if line.get(key) is not None]
+    table = np.array(pairs, dtype=np.float64).reshape(-1, 2)
     return table[:, 0], table[:, 1]
 
 
@@ -254,7 +254,7 @@ def _bar(
 ) -> None:
     if low is None or high is None:
         return
-    # A percentile interval need not hold its own estimate; a bar's arms cannot be negative.
+    # A percentile interval may exclude its estimate; the arms of a bar cannot be negative.
     arms = [[max(0.0, value - low)], [max(0.0, high - value)]]
     axes.errorbar([x], [value], yerr=arms, fmt="none", ecolor=_colour(number), capsize=2.5, lw=1)
 
@@ -265,7 +265,7 @@ def write_figure(
     panels: int = 1,
     stacked: bool = False,
 ) -> Paths:
-    """Draw on so many axes, side by side or above each other, and write what came of it."""
+    """Draw on a number of panels, next to or above each other, and write the figure."""
     import matplotlib.style
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""Experiments: a question, its runs, one record a run, and tables of the records."""
+"""Experiments: a question, its runs, one record per run, and tables made from the records."""
 
 from ..lazy_exports import lazy_exports
 

@@ -1,7 +1,7 @@
-"""An experiment: a question, the runs that answer it, and what of their records is shown and judged.
+"""An experiment: a question, the runs that answer it, and a layout that shows and judges records.
 
-A layout names numbers, it does not hold them: a `Value` says which measure of which runs it is, and is
-looked up in the records whenever it is shown. A record that is deleted takes its numbers with it.
+A layout names numbers instead of holding them: a `Value` says which measure of which runs it is, and is
+looked up in the records whenever it is shown. Without the record there is no number.
 """
 
 import re
@@ -15,31 +15,31 @@ if TYPE_CHECKING:
     from .run_context import RunContext
 
 SCALES = ("smoke", "small", "real", "paper")
-"""In seconds, to see every stage work; with the bundled model; with a real pretrained one; as the
-papers did it, with what is on the hub."""
+"""smoke: seconds, to see every stage work; small: the bundled model; real: a pretrained model; paper: as
+the papers did it, with models and data from the hub."""
 
 Side = Literal["below", "above", "within"]
 
 
 @dataclass(frozen=True)
 class Run:
-    """One thing that is done once and leaves one record."""
+    """One piece of work that is done once and leaves one record."""
 
     arm: str
-    """What it is a run of: runs of one arm differ in their seed alone."""
+    """The variant it belongs to: runs of one arm differ only in their seed."""
     do: "Callable[[RunContext], Mapping[str, Any]]"
     """Does the work and returns its measures (see `measures.py`)."""
     settings: dict[str, Any]
-    """Everything that decides the outcome, as JSON has it: another value is another run."""
+    """Everything that decides the outcome, as JSON: another value is another run."""
     seed: int = 0
     after: tuple[str, ...] = ()
     """Names of runs whose folders or measures it reads."""
     alone: bool = False
-    """Nothing of the experiment runs beside it: it measures time."""
+    """No other run of the experiment runs at the same time, because this one measures time."""
 
     @property
     def name(self) -> str:
-        """As a file may be called."""
+        """Usable as a file name."""
         return re.sub(r"[^\w.+-]+", "-", f"{self.arm}-seed{self.seed}")
 
 
@@ -51,20 +51,21 @@ class Value:
     arm: str
     minus: str | None = None
     form: str = "{:.2f}"
-    """With a sign, as "{:+.2f}", where it may lie below zero; without, its interval does not."""
+    """With a sign, as in "{:+.2f}", for a value that may be negative; without, its interval starts at 0
+    or above."""
     minus_metric: str | None = None
-    """Of the other arm, where it has another name there."""
+    """The metric of the other arm, if it has another name there."""
     share: bool = False
-    """Of a whole: its interval does not go beyond 1."""
+    """A share: its interval ends at 1 or below."""
     counted: bool = False
-    """Like bytes, and not sampled: one run decides what is expected of it."""
+    """Counted (such as bytes) and not sampled: one run decides an expectation."""
     unit: float = 1.0
-    """What it is shown in: 1e9 where bytes are shown as GB."""
+    """The unit it is shown in: 1e9 shows bytes as GB."""
     over_units: bool = False
-    """Its interval is over units of the text (documents, books) however many seeds there are: where
-    they draw from the same few, and train nothing anew."""
+    """The interval is over units of the text (documents, books) for any number of seeds: for seeds
+    that draw from the same few units and train nothing."""
     largest: bool = False
-    """Of its seeds the largest and no mean: as of a probability that something is chance."""
+    """The largest of the seeds instead of their mean, for example of p-values."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +88,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Series:
-    """Points of a figure: each x is a number or itself measured, each y is measured."""
+    """Points of a figure: each x is a number or a measure, each y is a measure."""
 
     name: str
     points: Sequence[tuple[float | Value, Value]] = ()
     """Joined in this order."""
     labels: Sequence[str] = ()
-    """What is written at each point, if anything."""
+    """The text at each point, if any."""
     curve: tuple[str, str] | None = None
     """Instead of points: a curve of an arm's records, as (arm, name)."""
     above: str | None = None
@@ -108,36 +109,38 @@ class Figure:
     series: Sequence[Series]
     note: str = ""
     frontier: bool = False
-    """Draw a line through the points that no other beats in both: lower and further left."""
+    """Draw a line through the points for which no other point is lower and further left."""
     log_x: bool = False
-    """Where x goes over several powers of ten."""
+    """For an x axis over several powers of ten."""
     later: bool = False
-    """Curves without their first point, before anything was learnt: all else would look alike."""
+    """Leave out the first point of each curve, which is from before learning and dwarfs the others."""
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Notes of several arms side by side: what all of them were given, and what each made of it."""
+    """Notes of several arms side by side: their common input, and the output of each."""
 
     title: str
     arms: Sequence[str]
     given: str
-    """The name of the first in a note, which is a mapping of texts."""
+    """The key of the input in a note, which is a mapping of texts."""
     made: str
+    """The key of the output."""
     note: str
-    """What the reader sees there."""
+    """Explains the samples to the reader."""
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """That a value lies on a side of a bound: decided where its whole interval does, or a count."""
+    """A value lies on one side of a bound: decided if its whole interval, or its count, does."""
 
     value: Value
     side: Side
     bound: float = 0.0
     said: str = ""
+    """Its name in the report; default: the arm."""
     width: float = 0.0
-    """Within: how far from the bound, on either side of it."""
+    """For `within`: the distance from the bound, on either side of it."""
 
     @property
     def expected(self) -> str:
@@ -151,23 +154,23 @@ class Expectation:
 class Claim:
     text: str
     source: str
-    """Where it is from; "a check" begins that of claims about something else than a state."""
+    """Where it comes from; it begins with "a check" for claims about something other than a state."""
     expects: Sequence[Expectation]
     ours: bool = False
-    """Nobody's but ours, or a check: it holds or does not, and there is nothing to reproduce."""
+    """Our own claim, or a check: it holds or does not hold, and there is nothing to reproduce."""
     rests_on: Expectation | None = None
-    """What has to hold for the others to say anything: that a state is used, say, where choices about
-    it are compared."""
+    """What has to hold before the others mean anything: for example, that a state is used, before
+    choices about it are compared."""
 
     @property
     def check(self) -> bool:
-        """As that training learns, or that nothing has collapsed."""
+        """A sanity check, for example that training learns or that nothing has collapsed."""
         return self.source.startswith("a check")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One line of what a reader wants to know first: words with places ({}) for what was measured."""
+    """One line of the summary: text with a placeholder ({}) for each value."""
 
     text: str
     values: Sequence[Value]
@@ -175,24 +178,24 @@ class Answer:
 
 @dataclass(frozen=True)
 class Threats:
-    """What the numbers do not say, beside what the records show by themselves."""
+    """Limits of the numbers, in addition to those that the records show by themselves."""
 
     internal: Sequence[str] = ()
     external: Sequence[str] = ()
     construct: Sequence[str] = ()
     conclusion: Sequence[str] = ()
     seeds: str = ""
-    """What a seed decides, where it is not all that a training draws."""
+    """What a seed decides, if it does not decide everything that a training draws."""
     scale: str = ""
-    """How far the scale's models and data carry, where it is not what language models' scales say."""
+    """How far the scale's models and data generalise, if the default text for the scale does not fit."""
 
 
 @dataclass(frozen=True)
 class Layout:
     done: str = ""
-    """What was done, with how much: models, texts, steps."""
+    """What was done, and how much of it: models, texts, steps."""
     answers: Sequence[Answer] = ()
-    """Shown first on the page, as long as all that they name was measured."""
+    """Shown first on the page, if all their values were measured."""
     claims: Sequence[Claim] = ()
     tables: Sequence[Table] = ()
     figures: Sequence[Figure] = ()
@@ -207,10 +210,10 @@ class Experiment:
     source: str
     """Paper, table or figure."""
     runs: Callable[[str, Sequence[int]], Sequence[Run]]
-    """Of a scale and seeds."""
+    """The runs of a scale with these seeds."""
     layout: Callable[[str], Layout]
-    """Of a scale."""
+    """The layout of a scale."""
     seeds: Mapping[str, Sequence[int]]
-    """Of every scale that it has."""
+    """The seeds of every scale that the experiment has."""
     place: int = 100
-    """Among others in a report, which begins with the lowest."""
+    """Its position in a report, which begins with the lowest."""

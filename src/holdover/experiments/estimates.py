@@ -1,14 +1,13 @@
-"""What records say of a value: a mean over seeds and its interval, or one run and its own.
+"""Estimates of a value from records: the mean and its interval, and what they decide about a claim.
 
-* Three seeds or more: the mean, with Student's t over seeds, cut where the measure ends (shares at 1).
-  That says what another seed would change, on the same text.
-* One seed or two: the mean, with an interval over units of the text. That says what another text of the
-  kind would change, with the same weights. (Student's t over two is so wide that a second seed would
-  undo what the first had decided, however well they agree.)
-* Of fewer than eight units no interval is made: drawn again, two blocks give the smaller and the larger
-  of them, whatever the rest of such text is like.
-* Seeds that train nothing anew and draw from the same few units (`over_units`) are read as one.
-* Differences are paired: by seed, or with fewer unit by unit.
+* Three seeds or more: the mean, with Student's t over seeds, clipped to the measure's range (shares end
+  at 1). The interval shows what another seed would change, on the same text.
+* One or two seeds: the mean, with an interval over units of the text. It shows what another text of this
+  kind would change, with the same weights. (Student's t over two seeds is so wide that a second seed
+  would undo what the first had decided, even if both agree.)
+* Fewer than eight units: no interval. Resampling two blocks can only give values between the two.
+* Seeds that train nothing and draw from the same few units (`over_units`) are pooled as one sample.
+* Differences are paired: by seed, or with fewer seeds unit by unit.
 """
 
 import math
@@ -24,10 +23,10 @@ from .definition import Expectation, Value
 from .measures import same_units, value_of
 from .records import Records
 
-# For an interval over seeds, and over units of text.
+# The fewest seeds, and the fewest units of text, for an interval over them.
 FEWEST_SEEDS = 3
 FEWEST_UNITS = 8
-# Verdicts of fewer seeds than that.
+# Verdicts with fewer seeds.
 FOR, PARTLY_FOR, AGAINST = "points for it", "points partly for it", "points against it"
 
 
@@ -37,17 +36,17 @@ class Estimate:
     low: float | None
     high: float | None
     over: str
-    """What the interval is over."""
+    """The units of the interval, in words."""
     sources: tuple[str, ...]
     """Names of the runs."""
     seeds: int
-    """How many the mean is of."""
+    """The number of seeds in the mean."""
     over_units: bool = False
-    """Whether the interval, if there is one, says what another text would change, not another seed."""
+    """The interval, if any, shows what another text would change, not another seed."""
 
 
 def estimate(value: Value, records: Records) -> Estimate | None:
-    """None where no record has it."""
+    """None if no record has it."""
     ours = _having(records.of(value.arm), value.metric)
     if value.minus is None:
         return _of_arm(value, ours) if ours else None
@@ -65,13 +64,13 @@ def _of_arm(value: Value, records: Sequence[Mapping[str, Any]]) -> Estimate:
     measures = [record["measures"][value.metric] for record in records]
     names = tuple(record["run"] for record in records)
     if value.largest:
-        told = f"the largest of {len(measures)} seeds"
-        return Estimate(max(map(value_of, measures)), None, None, told, names, len(measures))
+        over = f"the largest of {len(measures)} seeds"
+        return Estimate(max(map(value_of, measures)), None, None, over, names, len(measures))
     if value.over_units and _of_the_same_units(measures):
-        return _cut(_over_pooled_units(measures, [], names), map(value_of, measures), value)
+        return _clipped(_over_pooled_units(measures, [], names), map(value_of, measures), value)
     if len(measures) >= FEWEST_SEEDS:
         values = [value_of(measure) for measure in measures]
-        return _cut(_over_seeds(values, names), values, value)
+        return _clipped(_over_seeds(values, names), values, value)
     first, *others = measures
     if others or not isinstance(first, Mapping) or first.get("low") is None:
         return _over_units(measures, [], names)
@@ -97,8 +96,10 @@ def _of_pairs(
 
 
 def _over_units(ours: Sequence[Any], theirs: Sequence[Any], names: tuple[str, ...]) -> Estimate:
-    """The mean of few runs above that of others, if any; with an interval where all of them were scored
-    on the same units."""
+    """The mean of few runs, minus the mean of the others if there are any.
+
+    With an interval if all of them were scored on the same units.
+    """
     values = [np.mean([value_of(one) for one in group]) for group in (ours, theirs) if group]
     difference = float(values[0] - sum(values[1:]))
     seeds = "one seed" if len(ours) == 1 else f"{len(ours)} seeds"
@@ -120,22 +121,22 @@ def _over_units(ours: Sequence[Any], theirs: Sequence[Any], names: tuple[str, ..
 
 
 def _of_the_same_units(measures: Sequence[Any]) -> bool:
-    """As many of them in each, whatever was counted there."""
+    """Whether all measures have the same number of units, whatever their counts are."""
     kept = [len(one.get("sums", ())) if isinstance(one, Mapping) else 0 for one in measures]
     return kept[0] > 0 and len(set(kept)) == 1
 
 
 def _enough(measure: Mapping[str, Any]) -> bool:
-    """Whether there are units enough for an interval: as many as it says it is over."""
-    said = re.match(r"[\d,]+", measure.get("over", ""))
-    units = int(said[0].replace(",", "")) if said else len(measure.get("sums", ()))
+    """Whether a measure has enough units for an interval, by the number it names."""
+    number = re.match(r"[\d,]+", measure.get("over", ""))
+    units = int(number[0].replace(",", "")) if number else len(measure.get("sums", ()))
     return units >= FEWEST_UNITS
 
 
 def _over_pooled_units(
     ours: Sequence[Any], theirs: Sequence[Any], names: tuple[str, ...]
 ) -> Estimate:
-    """Of all seeds as one sample of the same units, in each of which they counted what they drew."""
+    """All seeds as one sample of the same units: sums and counts are added unit by unit."""
 
     def added(group: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
         sums, counts = ([one[part] for one in group] for part in ("sums", "counts"))
@@ -149,8 +150,8 @@ def _over_pooled_units(
         value, low, high = resampled.interval(above, below, lambda mean: mean)
     if not _enough(ours[0]):
         low = high = None
-    told = ours[0]["over"].partition(",")[0]
-    over = f"{told}, all {len(ours)} seeds together{', paired' if theirs else ''}"
+    units = ours[0]["over"].partition(",")[0]
+    over = f"{units}, all {len(ours)} seeds together{', paired' if theirs else ''}"
     return Estimate(value, low, high, over, names, len(ours), over_units=True)
 
 
@@ -162,27 +163,27 @@ def _over_seeds(values: Sequence[float], names: tuple[str, ...]) -> Estimate:
     return Estimate(mean, mean - half, mean + half, f"{count} seeds", names, count)
 
 
-def _cut(found: Estimate, given: Iterable[float], value: Value) -> Estimate:
-    """What a measure cannot be need not be covered; what it was in one of the runs, it can be."""
-    if found.low is None or found.high is None:
-        return found
+def _clipped(estimate: Estimate, given: Iterable[float], value: Value) -> Estimate:
+    """Clip an interval to the measure's range, unless one of the runs lies outside it."""
+    if estimate.low is None or estimate.high is None:
+        return estimate
     values = list(given)
     signed = "+" in value.form or min(values) < 0
-    low = found.low if signed else max(found.low, 0.0)
-    high = min(found.high, 1.0) if value.share and max(values) <= 1 else found.high
-    return replace(found, low=low, high=high)
+    low = estimate.low if signed else max(estimate.low, 0.0)
+    high = min(estimate.high, 1.0) if value.share and max(values) <= 1 else estimate.high
+    return replace(estimate, low=low, high=high)
 
 
 def outcome(expectation: Expectation, records: Records) -> str:
-    """holds, fails or open; missing where there is no record."""
-    found = estimate(expectation.value, records)
-    if found is None:
+    """holds, fails or open; missing without a record."""
+    measured = estimate(expectation.value, records)
+    if measured is None:
         return "missing"
-    low, high = found.low, found.high
+    low, high = measured.low, measured.high
     if low is None or high is None:
         if not expectation.value.counted:
             return "open"
-        low = high = found.value
+        low = high = measured.value
     bound, width = expectation.bound, expectation.width
     match expectation.side:
         case "below":
@@ -196,9 +197,11 @@ def outcome(expectation: Expectation, records: Records) -> str:
 
 
 def verdict(outcomes: Sequence[str], complete: bool = True, few: bool = False) -> str:
-    """Of a claim, by its expectations; none is given before all the runs it needs were made, and of few
-    seeds none that sounds like the last word: another seed may change more than the text's interval
-    says."""
+    """The verdict on a claim, from the outcomes of its expectations.
+
+    A claim is incomplete until all its runs were made. With few seeds the verdict is worded weakly:
+    another seed may change more than the interval over texts shows.
+    """
     known = [outcome for outcome in outcomes if outcome != "missing"]
     if not known:
         return "not measured"
@@ -206,11 +209,11 @@ def verdict(outcomes: Sequence[str], complete: bool = True, few: bool = False) -
         return "incomplete"
     if all(outcome == "holds" for outcome in outcomes):
         return FOR if few else "reproduced"
-    # One among many that are open says nothing yet, whichever side it is on.
-    for side, said, of_few in (
+    # One decided expectation among many open ones decides nothing yet.
+    for side, result, with_few in (
         ("holds", "partly reproduced", PARTLY_FOR),
         ("fails", "not reproduced", AGAINST),
     ):
         if 2 * outcomes.count(side) >= len(outcomes):
-            return of_few if few else said
+            return with_few if few else result
     return "undecided"

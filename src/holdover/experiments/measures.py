@@ -1,9 +1,9 @@
-"""What a record keeps of a measurement.
+"""Measures as a record stores them.
 
-A measure is a number, or {value, low, high, over} with the interval it has by itself and over what, or
-with {sums, counts} besides: what every unit of the text adds above and below the line, so that two arms
-that were scored on the same units can be compared in pairs. Units are few (documents, blocks): a record
-holds no arrays, so that many of them are joined, neighbours first.
+A measure is a number, or {value, low, high, over} with its own interval and the units of that interval.
+It may also have {sums, counts}: the numerator and denominator of every unit of the text, so that two
+arms scored on the same units can be compared in pairs. A record holds no arrays: if there are many units
+(documents, blocks), neighbours are joined.
 """
 
 import math
@@ -19,29 +19,29 @@ MOST_UNITS = 300
 
 def of_evaluation(record: Mapping[str, Any], row: int = 0) -> dict[str, Any]:
     """The measures of one overlap of an evaluation (`eval.json`)."""
-    found = record["rows"][row]
-    over = f"{found['units']} {found['interval_over']}"
+    scores = record["rows"][row]
+    over = f"{scores['units']} {scores['interval_over']}"
     measures: dict[str, Any] = {
-        name: bounded(found[name], found["intervals"][name], over)
-        for name in found["intervals"]
-        if found.get(name) is not None
+        name: bounded(scores[name], scores["intervals"][name], over)
+        for name in scores["intervals"]
+        if scores.get(name) is not None
     }
-    measures["loss"] = {"value": found["nats"] / found["counts"]["tokens"], "over": over}
-    units = found.get("per_unit")
+    measures["loss"] = {"value": scores["nats"] / scores["counts"]["tokens"], "over": over}
+    units = scores.get("per_unit")
     if units is not None:
         measures["loss"] |= in_units(units["nats"], units["tokens"])
     measures |= {
-        "flops_per_token": found["flops_per_token"]["formula"],
-        "flops_counted": found["flops_per_token"]["counted"],
-        "tokens_per_second": found["tokens_per_second"],
-        "reading_memory": found["peak_memory"]["bytes"],
+        "flops_per_token": scores["flops_per_token"]["formula"],
+        "flops_counted": scores["flops_per_token"]["counted"],
+        "tokens_per_second": scores["tokens_per_second"],
+        "reading_memory": scores["peak_memory"]["bytes"],
     }
-    for name, part in (found.get("next_token") or {}).items():
+    for name, part in (scores.get("next_token") or {}).items():
         if isinstance(part, int | float):
             measures[name] = part
-    state = found.get("state") or {}
+    state = scores.get("state") or {}
     for way in ("zeroed", "other"):
-        # What the loss is above that with its own state, on the same windows.
+        # How much the loss rises above that with the own state, on the same windows.
         if part := state.get(way):
             bounds = part["low"], part["high"]
             windows = f"{state['units']} {state['interval_over']}"
@@ -55,17 +55,17 @@ def bounded(value: float, interval: Any, over: str) -> dict[str, Any]:
 
 
 def ratio(sums: Sequence[float], counts: Sequence[float], over: str) -> dict[str, Any]:
-    """What was counted over how often it could be, its interval over units, and these for pairs."""
+    """A ratio of two sums, its interval over units, and the units for paired comparisons."""
     above, below = np.asarray(sums, float), np.asarray(counts, float)
     value, *interval = Resampled(np.arange(len(above))).interval(above, below, lambda mean: mean)
     return {**bounded(value, interval, over), **in_units(above.tolist(), below.tolist())}
 
 
-def paired_difference(ours: Mapping[str, Any], its: Mapping[str, Any]) -> dict[str, Any] | float:
-    """What a measure is above another: unit by unit, where both were scored on the same ones."""
-    if not same_units(ours, its):
-        return value_of(ours) - value_of(its)
-    difference = [one - other for one, other in zip(ours["sums"], its["sums"], strict=True)]
+def paired_difference(ours: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any] | float:
+    """A measure minus another: unit by unit, if both were scored on the same units."""
+    if not same_units(ours, base):
+        return value_of(ours) - value_of(base)
+    difference = [one - other for one, other in zip(ours["sums"], base["sums"], strict=True)]
     return ratio(difference, ours["counts"], ours["over"])
 
 
@@ -79,8 +79,10 @@ def same_units(one: Any, other: Any) -> bool:
 
 
 def in_units(sums: Sequence[float], counts: Sequence[float]) -> dict[str, Any]:
-    """What a measure keeps for comparisons in pairs; `joined` units in a row are one where there are too
-    many, which makes intervals no narrower."""
+    """The parts of a measure for paired comparisons.
+
+    With too many units, each run of `joined` neighbours becomes one, which makes intervals no narrower.
+    """
     joined = math.ceil(len(sums) / MOST_UNITS)
     if joined == 1:
         return {"sums": list(sums), "counts": list(counts)}

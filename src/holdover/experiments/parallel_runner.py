@@ -1,7 +1,7 @@
-"""Runs of one or several experiments side by side, each in a process of its own.
+"""Runs of one or several experiments in parallel, each in its own process.
 
-On one GPU they share its memory, and what each will take nobody knows before. A run that finds too
-little is done again later, with half as many beside it, and goes on from its last checkpoint.
+On one GPU the runs share its memory, and nobody knows in advance how much each needs. A run that finds
+too little memory is repeated later with half as many others, and continues from its last checkpoint.
 """
 
 import os
@@ -20,51 +20,52 @@ from .options import RunOptions
 if TYPE_CHECKING:
     from .runner import JobSupervisor
 
-# Seconds between looks at processes.
-PATIENCE = 0.2
+POLL_SECONDS = 0.2
 
 
 @dataclass
 class Job:
-    keeper: "JobSupervisor"
+    supervisor: "JobSupervisor"
     run: Run
-    most: int
-    """Runs at a time while it is one of them."""
+    limit: int
+    """The most runs at a time while this is one of them."""
     process: "subprocess.Popen[bytes] | None" = None
-    beside: int = 0
-    """Most others that ran at the same time."""
+    others: int = 0
+    """The most other runs at the same time."""
 
     @property
     def key(self) -> tuple[str, str]:
-        return self.keeper.plan.name, self.run.name
+        return self.supervisor.plan.name, self.run.name
 
     @property
     def needs(self) -> set[tuple[str, str]]:
-        return {(self.keeper.plan.name, name) for name in self.run.after}
+        return {(self.supervisor.plan.name, name) for name in self.run.after}
 
 
-class Together:
+class ParallelRunner:
     def __init__(
-        self, keepers: Sequence["JobSupervisor"], options: RunOptions, console: Console
+        self, supervisors: Sequence["JobSupervisor"], options: RunOptions, console: Console
     ) -> None:
         self.options, self.console = options, console
         self.waiting = [
-            Job(keeper, run, options.together) for keeper in keepers for run in keeper.plan.todo
+            Job(supervisor, run, options.together)
+            for supervisor in supervisors
+            for run in supervisor.plan.todo
         ]
         self.running: list[Job] = []
         self.total, self.ended = len(self.waiting), 0
-        self.several = len(keepers) > 1
+        self.several = len(supervisors) > 1
 
-    def carry_out(self) -> None:
+    def run_all(self) -> None:
         try:
             while self.waiting or self.running:
                 for job in self._ready():
                     self._begin(job)
                 for job in [job for job in self.running if _has_ended(job)]:
                     self._end(job)
-                time.sleep(PATIENCE)
+                time.sleep(POLL_SECONDS)
         finally:
-            # Whatever ends this process ends those, which save themselves first.
+            # When this process ends, the runs end too; they save themselves first.
             processes = [job.process for job in self.running if job.process is not None]
             for process in processes:
                 process.terminate()
@@ -72,45 +73,46 @@ class Together:
                 process.wait()
 
     def _ready(self) -> Iterator[Job]:
-        """Those that wait for nothing, as long as there is room for another."""
+        """Jobs that wait for no other, as long as there is room for one more."""
         unfinished = {job.key for job in (*self.waiting, *self.running)}
         for job in list(self.waiting):
-            room = min(one.most for one in (job, *self.running))
+            room = min(one.limit for one in (job, *self.running))
             apart = self.running and any(one.run.alone for one in (job, *self.running))
             if not unfinished & job.needs and len(self.running) < room and not apart:
                 yield job
 
     def _begin(self, job: Job) -> None:
         self.waiting.remove(job)
-        if job.keeper.lacks(job.run):
+        if job.supervisor.needs_failed(job.run):
             return
-        job.process, job.beside = self._start(job), 0
+        job.process, job.others = self._start(job), 0
         self.running.append(job)
         for one in self.running:
-            one.beside = max(one.beside, len(self.running) - 1)
+            one.others = max(one.others, len(self.running) - 1)
 
     def _end(self, job: Job) -> None:
         self.running.remove(job)
-        keeper, run = job.keeper, job.run
-        name = f"{keeper.plan.name}: {run.name}" if self.several else run.name
+        supervisor, run = job.supervisor, job.run
+        name = f"{supervisor.plan.name}: {run.name}" if self.several else run.name
         assert job.process is not None
         if job.process.returncode == 0:
-            keeper.has_record(run)
-            said = "done"
-        elif job.beside and keeper.ran_out_of_memory(run):
-            job.most = (job.beside + 1) // 2
+            supervisor.mark_recorded(run)
+            result = "done"
+        elif job.others and supervisor.ran_out_of_memory(run):
+            job.limit = (job.others + 1) // 2
             self.waiting.append(job)
-            said = f"there was too little memory for {name}: later, beside fewer"
-            self.console.print(said)
+            self.console.print(
+                f"{name} found too little memory: it is repeated later, with fewer others"
+            )
             return
         else:
-            keeper.failed[run.name] = f"see {keeper.folder_of(run)}.log"
-            said = "failed"
+            supervisor.failed[run.name] = f"see {supervisor.folder_of(run)}.log"
+            result = "failed"
         self.ended += 1
-        self.console.print(f"{self.ended} of {self.total}: {name} {said}")
+        self.console.print(f"{self.ended} of {self.total}: {name} {result}")
 
     def _start(self, job: Job) -> "subprocess.Popen[bytes]":
-        options, plan, run = self.options, job.keeper.plan, job.run
+        options, plan, run = self.options, job.supervisor.plan, job.run
         words = ["run", str(plan.path), "--scale", options.scale, "--only", run.name]
         words += ["--seeds", ",".join(map(str, plan.seeds)), "--results", str(options.results)]
         words += ["--output", str(options.output), "--device", options.device]
@@ -118,15 +120,15 @@ class Together:
         for key in ("data_dir", "cache_dir"):
             if getattr(options, key) is not None:
                 words += [f"--{key.replace('_', '-')}", str(getattr(options, key))]
-        folder = job.keeper.folder_of(run)
-        log = folder.with_name(f"{folder.name}.log")
-        log.parent.mkdir(parents=True, exist_ok=True)
+        folder = job.supervisor.folder_of(run)
+        path = folder.with_name(f"{folder.name}.log")
+        path.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "holdover", *words]
-        with log.open("ab") as said:
-            return subprocess.Popen(command, stdout=said, stderr=said, env=self._environment())
+        with path.open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, env=self._environment())
 
     def _environment(self) -> dict[str, str]:
-        """Processes that took every core each would wait for each other's threads at every product."""
+        """Processes that each took every core would wait for each other's threads at every product."""
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         threads = max(1, (cores or 1) // self.options.together)
         return {"OMP_NUM_THREADS": str(threads), **os.environ}

@@ -1,4 +1,4 @@
-"""What a run has to work with: a folder that outlives interruptions, and the library's own verbs."""
+"""The context of a run: a folder that outlives interruptions, training and evaluation."""
 
 import gc
 import os
@@ -33,28 +33,28 @@ from ..training.log import LOG, read_log
 from ..training.setup import begun, differences, read_about
 from .records import read_json
 
-# Of what a text or a table of series says of itself.
+# Kept in a record from the description of a text or a table of time series.
 KEPT = ("source", "split", "sha256", "content_sha256", "documents_read", "counts", "windows")
-NOTHING: Mapping[str, bool] = MappingProxyType({})
-# In the folder of a training that came to its end: what it needed.
+NO_OPTIONS: Mapping[str, bool] = MappingProxyType({})
+# A file in the folder of a finished training: the memory it needed.
 FINISHED = "finished.json"
 
 
 @dataclass
 class RunContext:
     folder: Path
-    """Its own; what lies there from an interrupted attempt is continued."""
+    """The run's own; an interrupted attempt continues there."""
     settings: Mapping[str, Any]
     seed: int
     others: Mapping[str, Path]
-    """Folders of the runs it comes after, by their names."""
+    """Folders of the runs it waited for, by their names."""
     found: Mapping[str, Mapping[str, Any]]
-    """And what was measured there."""
+    """The measures of those runs."""
     console: Console
     common: Mapping[str, Any] = field(default_factory=dict)
-    """Options of this machine that change no outcome: data_dir, cache_dir, device."""
+    """Options of this machine that do not change the outcome: data_dir, cache_dir, device."""
     texts: list[dict[str, Any]] = field(default_factory=list)
-    """What was read, with checksums: filled by the verbs."""
+    """The texts that were read, with checksums: filled by training and evaluation."""
 
     @property
     def device(self) -> torch.device:
@@ -68,30 +68,30 @@ class RunContext:
         self,
         name: str = "train",
         *,
-        faster: Mapping[str, bool] = NOTHING,
+        faster: Mapping[str, bool] = NO_OPTIONS,
         made: Iterable[Path] = (),
         **settings: Any,
     ) -> Path:
-        """A language model's training in the folder, begun or continued; gives its folder.
+        """Train a language model, or continue its training; returns the folder of the training.
 
-        `faster`: options that make the same steps in less time on a GPU (compile, replay). Where one is
-        refused, since its steps would not be the same, the run goes on without.
-        `made`: folders of other runs' trainings. One of the same settings and seed is not made again.
+        `faster`: options that make the same steps in less time on a GPU (compile, replay). An option
+        that would change the steps is refused, and the training continues without it.
+        `made`: folders of other runs' trainings. One with the same settings and seed is reused.
         """
         for other in made:
-            self._take_over(other, name, faster, settings)
-        for tried in self._ways(self.folder / name, faster):
+            self._reuse(other, name, faster, settings)
+        for tried in self._fallbacks(self.folder / name, faster):
             try:
                 return self._trained(train, TrainOptions, name, {**settings, **tried})
             except CompileMismatch as error:
                 if not any(tried.values()):
                     raise
                 self.console.print(f"{error} It is left out here.", markup=False)
-                # What a wrong step has trained is not gone on with.
+                # A wrong step has trained these weights: begin again.
                 shutil.rmtree(self.folder / name, ignore_errors=True)
-        raise AssertionError("the last way is the step as it was written")
+        raise AssertionError("the last fallback has no faster options")
 
-    def _take_over(
+    def _reuse(
         self, other: Path, name: str, faster: Mapping[str, bool], settings: dict[str, Any]
     ) -> None:
         output = self.folder / name
@@ -103,23 +103,26 @@ class RunContext:
         if differences(before, build(TrainOptions, given)):
             return
         self.console.print(f"Trained already: {other}", markup=False, soft_wrap=True)
-        # Links, so that either may be removed; under its name once it is whole.
+        # Links, so that either may be removed; renamed when it is complete.
         part = output.with_name(f"{name}.part")
         shutil.rmtree(part, ignore_errors=True)
-        shutil.copytree(other, part, symlinks=True, copy_function=_linked)
+        shutil.copytree(other, part, symlinks=True, copy_function=_link)
         part.rename(output)
 
-    def _ways(self, output: Path, faster: Mapping[str, bool]) -> list[dict[str, bool]]:
-        """All of them, those without a compiler, none; a run that has begun goes on in its own."""
+    def _fallbacks(self, output: Path, faster: Mapping[str, bool]) -> list[dict[str, bool]]:
+        """Sets of faster options to try: all, all but the compiler, none.
+
+        A run that has begun continues with its own.
+        """
         slower = [{**faster, "compile": False}] if faster.get("compile") else []
-        found = [dict(faster), *slower] if self.on_gpu else []
-        found.append(dict.fromkeys(faster, False))
+        ways = [dict(faster), *slower] if self.on_gpu else []
+        ways.append(dict.fromkeys(faster, False))
         if begun(output):
             before = read_about(output)["options"]
             own = {option: before[option] for option in faster}
-            behind = found.index(own) + 1 if own in found else -1
-            found = [own, *(way for way in found[behind:] if way != own)]
-        return found
+            rest = ways[ways.index(own) + 1 if own in ways else -1 :]
+            ways = [own, *(way for way in rest if way != own)]
+        return ways
 
     def train_forecaster(self, name: str = "train", **settings: Any) -> Path:
         return self._trained(train_forecaster, ForecastOptions, name, settings)
@@ -151,7 +154,7 @@ class RunContext:
             with PeakMemory(self.device) as memory:
                 verb(build(options, given), resume=resume, console=self.console)
             write_record(output / FINISHED, {"peak_memory": memory.result})
-            # What was trained is held in circles, and would be counted as what is read with.
+            # Reference cycles keep the trained model alive, which would count as memory of reading.
             gc.collect()
             if self.on_gpu:
                 torch.cuda.empty_cache()
@@ -165,7 +168,7 @@ class RunContext:
         name: str,
         settings: dict[str, Any],
     ) -> dict[str, Any]:
-        # Records are kept, plots are not.
+        # The experiment has its own figures.
         without = {"plots": False} if "plots" in settings_of(options) else {}
         given = {**self._common(options), **without, **settings, "model": str(model)}
         record = verb(build(options, {**given, "output": self.folder / name}), self.console)
@@ -177,7 +180,7 @@ class RunContext:
         return {key: value for key, value in self.common.items() if key in known}
 
     def read(self, about: Mapping[str, Any]) -> None:
-        """Note a text or a table of series that was read."""
+        """Note a text or a table of time series that was read."""
         if "source" not in about:
             part = about["part"]
             windows = about.get("windows", {}).get(part)
@@ -187,35 +190,35 @@ class RunContext:
             self.texts.append(kept)
 
 
-def _linked(source: str, target: str) -> None:
+def _link(source: str, target: str) -> None:
     try:
         os.link(source, target)
-    except OSError:  # a file system without links
+    except OSError:  # the file system has no links
         shutil.copy2(source, target)
 
 
 def training_memory(run: Path) -> int:
-    """Bytes at the peak of a training, also where it ended in an attempt before this one."""
+    """Bytes at the peak of a training, which may have ended in an earlier attempt."""
     return read_json(run / FINISHED)["peak_memory"]["bytes"]
 
 
 def resident_memory(run: Path) -> int:
-    """Bytes of the machine's own memory at the peak of a training, beside what a GPU held."""
+    """Bytes of the machine's own memory at the peak of a training, not counting the GPU's."""
     memory = read_json(run / FINISHED)["peak_memory"]
     return memory["bytes" if memory["kind"] == "process resident" else "resident"]
 
 
 def log_of(run: Path) -> list[dict[str, Any]]:
-    """Lines of a training's log: steps and validations."""
+    """The lines of a training's log: steps and validations."""
     return read_log(run / LOG)
 
 
 def last_checkpoint(run: Path) -> Path:
-    """The end of a training run, not its best."""
-    found = numbered(run)
-    if not found:
+    """The last checkpoint of a training, not the best."""
+    checkpoints = numbered(run)
+    if not checkpoints:
         raise ValueError(
-            f"There is no checkpoint in {run}: it may have been removed (--tidy); do the run that made "
-            "it again, with --again --only and its name."
+            f"There is no checkpoint in {run}: --tidy may have removed it; repeat the run that made it "
+            "with --again --only NAME."
         )
-    return found[-1]
+    return checkpoints[-1]

@@ -1,9 +1,9 @@
-"""Runs of experiments: those without a record, one after the other or several at a time (together.py).
+"""Runs of experiments that have no record yet, in sequence or in parallel (`parallel_runner.py`).
 
-* A record is written when its run has ended, as a whole; an interrupted run leaves its folder, and goes
-  on there the next time.
-* Other settings are another run with another folder: nothing is continued that was begun differently.
-* A run that fails does not stop those that do not need it; all failures are named at the end.
+* A record is written as a whole when its run has ended. An interrupted run leaves its folder and
+  continues there the next time.
+* Other settings are another run in another folder, so no run continues with changed settings.
+* A run that fails does not stop runs that do not need it; all failures are listed at the end.
 """
 
 import json
@@ -22,34 +22,35 @@ from ..evaluation.cost import PeakMemory
 from ..runs.provenance import choose_device, make_folder, provenance, write_record
 from ..storage import EXPERIMENT, VERSION_FIELD
 from .definition import Experiment, Run
-from .experiment_file import open_experiment
-from .layout_file import LAYOUT, to_json
+from .experiment_file import LAYOUT, open_experiment, to_json
 from .options import RunOptions
-from .parallel_runner import Together
+from .parallel_runner import ParallelRunner
 from .records import KIND, Records, check_names, fingerprint, read_json, read_records
 from .run_context import RunContext
 
-SPENT = "seconds.json"
-# In a run's folder: its last attempt found too little memory.
-RAN_OUT = "ran-out-of-memory"
+SECONDS = "seconds.json"
+# A file in a run's folder: its last attempt found too little memory.
+OUT_OF_MEMORY = "ran-out-of-memory"
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What of an experiment is asked for, and what of that has no record."""
+    """The requested runs of an experiment, and those of them that have no record."""
 
     path: Path
     name: str
     experiment: Experiment
     seeds: Sequence[int]
     folder: Path
-    """Of the records."""
-    prints: Mapping[str, str]
+    """For the records."""
+    fingerprints: Mapping[str, str]
+    """By the name of the run."""
     runs: Sequence[Run]
-    """All of the experiment's."""
+    """All runs of the experiment."""
     chosen: Sequence[Run]
     todo: Sequence[Run]
     before: Records
+    """The records from before."""
 
     def __str__(self) -> str:
         recorded = len(self.chosen) - len(self.todo)
@@ -62,18 +63,20 @@ def plan_runs(path: Path, options: RunOptions) -> RunPlan:
 
 
 def plan_all(paths: Sequence[Path], options: RunOptions) -> list[RunPlan]:
-    """Of several experiments, which what is asked for may be in any of."""
+    """Plans of several experiments. A name in --only has to match in one of them, not in all."""
     plans = [_plan(path, options) for path in paths]
     names = [plan.name for plan in plans]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"{name} was given twice, or two experiments are called so: give one.")
+            raise ValueError(
+                f"There are two experiments named {name}: give each file once, or rename one."
+            )
     for word in options.only:
         if not any(_named(run, [word]) for plan in plans for run in plan.runs):
             have = "has" if len(plans) == 1 else "have"
             arms = ", ".join(dict.fromkeys(run.arm for plan in plans for run in plan.runs))
-            said = f"{', '.join(names)} {have} no arm or run {word!r}"
-            raise ValueError(f"{said}: {'its' if len(plans) == 1 else 'their'} arms are {arms}.")
+            missing = f"{', '.join(names)} {have} no arm or run {word!r}"
+            raise ValueError(f"{missing}: {'its' if len(plans) == 1 else 'their'} arms are {arms}.")
     return plans
 
 
@@ -87,27 +90,28 @@ def _plan(path: Path, options: RunOptions) -> RunPlan:
     runs = list(experiment.runs(options.scale, seeds))
     check_names(name, runs)
     folder = options.results / name / options.scale
-    prints = {run.name: fingerprint(name, options.scale, run) for run in runs}
+    fingerprints = {run.name: fingerprint(name, options.scale, run) for run in runs}
     chosen = chosen_runs(runs, options.only)
     before = read_records(folder)
     todo = [
         run
         for run in chosen
-        if not _recorded(before, run, prints) or (options.again and _named(run, options.only))
+        if not _has_record(before, run, fingerprints)
+        or (options.again and _named(run, options.only))
     ]
-    return RunPlan(path, name, experiment, seeds, folder, prints, runs, chosen, todo, before)
+    return RunPlan(path, name, experiment, seeds, folder, fingerprints, runs, chosen, todo, before)
 
 
 def run_experiment(path: Path, options: RunOptions, console: Console | None = None) -> Records:
-    """Make the records that are missing; returns all there are."""
-    (found,) = run_experiments([path], options, console)
-    return found
+    """Make the missing records; returns all records."""
+    (records,) = run_experiments([path], options, console)
+    return records
 
 
 def run_experiments(
     paths: Sequence[Path], options: RunOptions, console: Console | None = None
 ) -> list[Records]:
-    """Those of several experiments, which share the device."""
+    """Make the missing records of several experiments, which share the device."""
     console = console or Console(highlight=False)
     plans = plan_all(paths, options)
     for plan in plans:
@@ -115,25 +119,25 @@ def run_experiments(
         if options.list:
             for run in plan.chosen:
                 console.print(f"  {run.name}  {'to run' if run in plan.todo else 'recorded'}")
-            # A report cannot be made of records without it.
+            # A report needs the layout next to the records.
             if plan.before.found and not (plan.folder / LAYOUT).exists():
                 _write_layout(plan, options)
-                console.print(f"  {LAYOUT} was missing beside the records: it is written.")
+                console.print(f"  {LAYOUT} was missing next to the records: it is written.")
     if options.list:
         return [plan.before for plan in plans]
     for plan in plans:
         for place, flag in ((plan.folder, "--results"), (options.output, "--output")):
             make_folder(place, flag)
         _write_layout(plan, options)
-    keepers = [JobSupervisor(plan, options, console) for plan in plans]
-    for keeper in keepers:
-        keeper.tidy()
+    supervisors = [JobSupervisor(plan, options, console) for plan in plans]
+    for supervisor in supervisors:
+        supervisor.tidy()
     total = sum(len(plan.todo) for plan in plans)
     if options.together > 1 and total > 1:
-        Together(keepers, options, console).carry_out()
+        ParallelRunner(supervisors, options, console).run_all()
     else:
-        _one_by_one(keepers, total, console)
-    _tell_failures(keepers, total)
+        _run_in_sequence(supervisors, total, console)
+    _raise_failures(supervisors, total)
     return [read_records(plan.folder) for plan in plans]
 
 
@@ -141,26 +145,26 @@ def _write_layout(plan: RunPlan, options: RunOptions) -> None:
     write_record(plan.folder / LAYOUT, to_json(plan.name, options.scale, plan.experiment))
 
 
-def _one_by_one(keepers: Sequence["JobSupervisor"], total: int, console: Console) -> None:
+def _run_in_sequence(supervisors: Sequence["JobSupervisor"], total: int, console: Console) -> None:
     number = 0
-    for keeper in keepers:
-        for run in keeper.plan.todo:
+    for supervisor in supervisors:
+        for run in supervisor.plan.todo:
             number += 1
             console.rule(f"{run.name} ({number} of {total})", align="left")
-            keeper.do(run)
+            supervisor.run(run)
 
 
-def _tell_failures(keepers: Sequence["JobSupervisor"], total: int) -> None:
-    failed = [f"{name}: {why}" for keeper in keepers for name, why in keeper.failed.items()]
+def _raise_failures(supervisors: Sequence["JobSupervisor"], total: int) -> None:
+    failed = [f"{name}: {why}" for one in supervisors for name, why in one.failed.items()]
     if failed:
         raise ValueError(
-            f"{len(failed)} of {total} runs failed ({'; '.join(failed)}): the same command goes on "
-            "from there."
+            f"{len(failed)} of {total} runs failed ({'; '.join(failed)}): repeat the same command to "
+            "continue from there."
         )
 
 
 def chosen_runs(runs: Sequence[Run], only: Sequence[str]) -> list[Run]:
-    """The runs of the arms that were named, with those they come after."""
+    """The runs that `only` names, and the runs they wait for."""
     wanted = {run.name for run in runs if _named(run, only)}
     for run in reversed(runs):
         if run.name in wanted:
@@ -169,22 +173,20 @@ def chosen_runs(runs: Sequence[Run], only: Sequence[str]) -> list[Run]:
 
 
 def _named(run: Run, only: Sequence[str]) -> bool:
-    """Asked for, not only needed."""
+    """Requested, not only needed by another run."""
     names = (run.arm, run.name)
-    return not only or any(word in names or _alike(names, word) for word in only)
+    return not only or any(
+        word in names or any(fnmatchcase(name, word) for name in names) for word in only
+    )
 
 
-def _alike(names: Sequence[str], pattern: str) -> bool:
-    return any(fnmatchcase(name, pattern) for name in names)
-
-
-def _recorded(records: Records, run: Run, prints: Mapping[str, str]) -> bool:
-    found = records.found.get(run.name)
-    return found is not None and found["fingerprint"] == prints[run.name]
+def _has_record(records: Records, run: Run, fingerprints: Mapping[str, str]) -> bool:
+    record = records.found.get(run.name)
+    return record is not None and record["fingerprint"] == fingerprints[run.name]
 
 
 class JobSupervisor:
-    """Does the runs of one experiment, and knows what became of them."""
+    """Runs one experiment and keeps track of records and failures."""
 
     def __init__(self, plan: RunPlan, options: RunOptions, console: Console) -> None:
         self.plan, self.options, self.console = plan, options, console
@@ -192,42 +194,42 @@ class JobSupervisor:
         self.recorded = {
             run.name
             for run in plan.runs
-            if run.name not in waiting and _recorded(plan.before, run, plan.prints)
+            if run.name not in waiting and _has_record(plan.before, run, plan.fingerprints)
         }
         self.failed: dict[str, str] = {}
 
-    def lacks(self, run: Run) -> bool:
-        """Whether what it needs has failed, and so it has too."""
-        lacking = [name for name in run.after if name in self.failed]
-        if lacking:
-            self.failed[run.name] = f"needs {lacking[0]}"
-        return bool(lacking)
+    def needs_failed(self, run: Run) -> bool:
+        """Whether a run that this one needs has failed; then this one counts as failed, too."""
+        failed = [name for name in run.after if name in self.failed]
+        if failed:
+            self.failed[run.name] = f"needs {failed[0]}"
+        return bool(failed)
 
-    def do(self, run: Run) -> None:
-        if self.lacks(run):
+    def run(self, run: Run) -> None:
+        if self.needs_failed(run):
             return
         folder = self.folder_of(run)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / RAN_OUT).unlink(missing_ok=True)
-            write_record(self.plan.folder / f"{run.name}.json", self._done(run))
-            self.has_record(run)
+            (folder / OUT_OF_MEMORY).unlink(missing_ok=True)
+            write_record(self.plan.folder / f"{run.name}.json", self._execute(run))
+            self.mark_recorded(run)
         except (ValueError, OSError, FloatingPointError, torch.OutOfMemoryError) as error:
             self.failed[run.name] = str(error)
             if isinstance(error, torch.OutOfMemoryError):
-                (folder / RAN_OUT).touch()
+                (folder / OUT_OF_MEMORY).touch()
             self.console.print(f"{run.name} failed: {error}", style="bold")
         except Exception as error:
-            # An error of the experiment or of ours: where it was is of use, and others go on.
+            # A bug in the experiment or in holdover: show the traceback, and continue with the others.
             self.failed[run.name] = f"{type(error).__name__}: {error}"
             self.console.print_exception()
 
-    def has_record(self, run: Run) -> None:
+    def mark_recorded(self, run: Run) -> None:
         self.recorded.add(run.name)
         self.tidy()
 
     def ran_out_of_memory(self, run: Run) -> bool:
-        return (self.folder_of(run) / RAN_OUT).exists()
+        return (self.folder_of(run) / OUT_OF_MEMORY).exists()
 
     def tidy(self) -> None:
         if not self.options.tidy:
@@ -242,16 +244,16 @@ class JobSupervisor:
         return self._folder(run.name)
 
     def _folder(self, name: str) -> Path:
-        place = self.options.output / self.plan.name / self.options.scale
-        return place / f"{name}-{self.plan.prints[name][:8]}"
+        parent = self.options.output / self.plan.name / self.options.scale
+        return parent / f"{name}-{self.plan.fingerprints[name][:8]}"
 
-    def _done(self, run: Run) -> dict[str, Any]:
-        """Do a run; its record."""
+    def _execute(self, run: Run) -> dict[str, Any]:
+        """Do the work of a run; returns its record."""
         device = choose_device(self.options.device)
-        work = self._work(run)
-        spent = _Spent(work.folder / SPENT)
-        with PeakMemory(device) as memory, spent:
-            measures = dict(run.do(work))
+        context = self._context(run)
+        stopwatch = _Stopwatch(context.folder / SECONDS)
+        with PeakMemory(device) as memory, stopwatch:
+            measures = dict(run.do(context))
         curves = measures.pop("curves", {})
         notes = measures.pop("notes", [])
         return {
@@ -263,17 +265,17 @@ class JobSupervisor:
             "arm": run.arm,
             "seed": run.seed,
             "settings": run.settings,
-            "fingerprint": self.plan.prints[run.name],
+            "fingerprint": self.plan.fingerprints[run.name],
             "measures": measures,
             "curves": curves,
             "notes": notes,
-            "data": work.texts,
-            "seconds": round(spent.seconds, 1),
+            "data": context.texts,
+            "seconds": round(stopwatch.seconds, 1),
             "peak_memory": memory.result,
             "provenance": provenance(device),
         }
 
-    def _work(self, run: Run) -> RunContext:
+    def _context(self, run: Run) -> RunContext:
         options, records = self.options, self.plan.folder
         common = {key: getattr(options, key) for key in ("data_dir", "cache_dir", "device")}
         return RunContext(
@@ -287,8 +289,8 @@ class JobSupervisor:
         )
 
 
-class _Spent:
-    """Seconds of all attempts, but for those that were killed outright."""
+class _Stopwatch:
+    """Seconds of all attempts, except for attempts that were killed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

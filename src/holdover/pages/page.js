@@ -1,6 +1,6 @@
-// Shows a token's numbers when it is pointed at, tapped, or reached with the arrow keys; and where a
-// number of a table, or what a figure shows, comes from when it is tapped, since a title needs a pointer.
-// Without this script the page only lacks those.
+// Shows a token's numbers when it is pointed at, tapped, or reached with the arrow keys. Shows the source
+// of a number, point or curve when it is tapped, because titles need a pointer.
+// The rest of the page works without this script.
 (() => {
   const book = document.getElementById("book");
   const tip = document.createElement("div");
@@ -28,10 +28,10 @@
 
   function showSource(number) {
     hide();
-    // What is drawn has its title inside, and begins it with what a number shows.
-    const drawn = number.querySelector("title");
-    const told = drawn ? drawn.textContent : `${number.textContent}; ${number.title}`;
-    const [word, over, ...sources] = told.split("; ");
+    // An SVG mark has its title as a child element, which begins with the number.
+    const title = number.querySelector("title");
+    const text = title ? title.textContent : `${number.textContent}; ${number.title}`;
+    const [word, over, ...sources] = text.split("; ");
     tip.replaceChildren(line(word, "word"), line(over));
     for (const source of sources) tip.append(line(source, "where"));
     reveal(number);
@@ -62,7 +62,7 @@
     reveal(token);
   }
 
-  // Above the token where there is room, else below it; never past the edges of the screen.
+  // Above the token if there is room, else below it; always within the screen.
   function place() {
     const box = shown.getClientRects()[0] || shown.getBoundingClientRect();
     const left = Math.min(Math.max(8, box.left), innerWidth - tip.offsetWidth - 8);

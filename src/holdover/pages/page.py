@@ -1,48 +1,50 @@
-"""One page that shows what a demo found: a single file that loads nothing and works without a script."""
+"""HTML pages from the templates next to this file.
 
-from collections.abc import Iterable
+A page is a single file. It loads nothing from the network and works without a script.
+"""
+
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..pages import sections
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 from ..storage import write_atomically
-from .heat import Heat
-from .wording import escaped
+from . import wording
 
-# Whatever a text or record holds, a browser fetches nothing for this page and sends nothing.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-
-
-def write_page(path: Path, record: dict[str, Any], heat: Heat) -> None:
-    """The demo's page, written as a whole, or what was there is left."""
-    title = f"{record['text']}: holdover demo"
-    write_parts(path, title, [sections.head(record), *sections.body(record, heat)], record)
+FILTERS = ("count", "duration", "interval", "number", "percent", "scaled", "signed")
+FILTERS += ("signed_interval", "size", "zero_in_interval")
 
 
-def write_parts(path: Path, title: str, parts: Iterable[str], record: dict[str, Any]) -> None:
-    """A page of sections, with where it comes from at its foot."""
-    write_document(path, title, [*parts, sections.foot(record)])
+@cache
+def environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("holdover.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {name: getattr(wording, name) for name in FILTERS}
+    return environment
 
 
-def write_document(path: Path, title: str, parts: Iterable[str]) -> None:
-    """A page of parts."""
-    joined = "\n".join(parts)
-    page = f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{escaped(title)}</title>
-<style>
-{_resource("page.css")}</style></head>
-<body><main>
-{joined}
-</main><script>
-{_resource("page.js")}</script></body></html>
-"""
-    # A record may hold what is no text, such as half of a surrogate pair out of a file's name.
-    write_atomically(path, page.encode("utf-8", "replace"))
+def render(template: str, **context: Any) -> str:
+    """The text of a template.
+
+    A browser would turn a bare carriage return into a line feed, and it rejects NUL: texts may hold
+    both, so they are replaced here.
+    """
+    text = environment().get_template(template).render(context)
+    return text.replace("\r", "&#13;").replace("\0", "\ufffd")
 
 
-def _resource(name: str) -> str:
+def write_page(path: Path, template: str, **context: Any) -> None:
+    """Replace the file as a whole; if this fails, the old page stays."""
+    page = render(template, style=_source("page.css"), script=_source("page.js"), **context)
+    # A record may hold invalid text, such as half of a surrogate pair from a file's name.
+    write_atomically(path, (page + "\n").encode("utf-8", "replace"))
+
+
+def _source(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="utf-8")

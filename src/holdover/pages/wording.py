@@ -1,19 +1,10 @@
-"""Numbers and verdicts in words, and text made safe for HTML."""
+"""Numbers, intervals and sizes as text."""
 
-import html
 import math
 from collections.abc import Mapping
 from typing import Any
 
 MINUS = "\u2212"
-
-
-def escaped(text: str) -> str:
-    """Text as HTML that a browser shows letter by letter as it is.
-
-    A browser would turn a bare carriage return into a line feed, and does not take a zero at all.
-    """
-    return html.escape(text).replace("\r", "&#13;").replace("\0", "\ufffd")
 
 
 def signed(value: float, decimals: int) -> str:
@@ -27,35 +18,38 @@ def number(value: float) -> str:
     return f"{value:,.{decimals}f}"
 
 
-def interval(found: Mapping[str, Any]) -> str:
-    """[low, high] of a plain number, or nothing where it is not known."""
-    if found.get("low") is None or found.get("high") is None:
+def _has_interval(measure: Mapping[str, Any]) -> bool:
+    return measure.get("low") is not None and measure.get("high") is not None
+
+
+def interval(measure: Mapping[str, Any]) -> str:
+    """[low, high] of a plain number; empty without an interval."""
+    if not _has_interval(measure):
         return ""
-    return f"[{number(found['low'])}, {number(found['high'])}]"
+    return f"[{number(measure['low'])}, {number(measure['high'])}]"
 
 
-def signed_interval(found: Mapping[str, Any], decimals: int = 3) -> str:
-    if found.get("low") is None or found.get("high") is None:
+def signed_interval(measure: Mapping[str, Any], decimals: int = 3) -> str:
+    if not _has_interval(measure):
         return ""
-    return f"[{signed(found['low'], decimals)}, {signed(found['high'], decimals)}]"
+    return f"[{signed(measure['low'], decimals)}, {signed(measure['high'], decimals)}]"
 
 
-def side(found: Mapping[str, Any]) -> int:
-    """-1 or +1: the whole interval lies on that side of zero; 0: it cannot be told."""
-    low, high = found.get("low"), found.get("high")
-    if low is None or high is None:
+def side(measure: Mapping[str, Any]) -> int:
+    """-1 or +1 if the whole interval lies on that side of zero; 0 if it is undecided."""
+    if not _has_interval(measure):
         return 0
-    return -1 if high < 0 else 1 if low > 0 else 0
+    return -1 if measure["high"] < 0 else 1 if measure["low"] > 0 else 0
 
 
-def where_zero_is(found: Mapping[str, Any]) -> str:
-    if found.get("low") is None or found.get("high") is None:
+def zero_in_interval(measure: Mapping[str, Any]) -> str:
+    if not _has_interval(measure):
         return "there is no interval to judge it by"
-    return "the interval holds zero" if side(found) == 0 else "the interval is clear of zero"
+    return "the interval includes zero" if side(measure) == 0 else "the interval excludes zero"
 
 
-def count(many: float, thing: str) -> str:
-    return f"{many:,.0f} {thing}{'' if many == 1 else 's'}"
+def count(number: float, thing: str) -> str:
+    return f"{number:,.0f} {thing}{'' if number == 1 else 's'}"
 
 
 def size(octets: float) -> str:
@@ -83,5 +77,5 @@ def duration(seconds: float) -> str:
 
 
 def percent(nats: float) -> str:
-    """What a difference of losses means for perplexity, which is their exponential."""
+    """A difference of losses as a change of perplexity, which is their exponential."""
     return f"{100 * abs(math.expm1(nats)):.1f}\u00a0%"

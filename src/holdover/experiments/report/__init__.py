@@ -1,1 +1,1 @@
-"""The report: what the records of experiments show, on one page."""
+"""The report: what the records of experiments show, on one page and as Markdown."""

@@ -1,30 +1,32 @@
-"""Numbers as they are shown."""
+"""Numbers as text, and which records they come from."""
 
-from ...pages.charts import attributes
-from ...pages.wording import MINUS, escaped
+from typing import NamedTuple
+
+from ...pages.charts import data_attributes
+from ...pages.wording import MINUS
 from ..definition import Cell, Published, Value
 from ..estimates import Estimate
 from .section import Section
 
-NOTHING = "\u2013"
-# Where there are runs, and none of them has it.
-NEVER = "none"
-# Behind intervals that are not over seeds.
+NO_RECORD = "\u2013"
+# There are runs, and none of them has the measure.
+NO_MEASURE = "none"
+# Marks intervals that are not over seeds.
 OVER_UNITS = "\u2020"
-# From here on digits are no news; whole numbers, with their commas, are read longer.
+# From here on numbers are written in powers of ten; with thousands separators, later.
 LARGE, LARGE_WHOLE = 1e6, 1e9
 
 
-def shown(value: Value, found: Estimate | None) -> tuple[str, str]:
-    """The number and its interval, as text; without a record a dash."""
-    if found is None:
-        return NOTHING, ""
-    number, bounds = _form(value, found.value), ""
-    if found.low is not None and found.high is not None:
-        low, high = _form(value, found.low), _form(value, found.high)
-        # What is the same in all runs, such as a cost, has an interval of no width.
+def shown(value: Value, estimate: Estimate | None) -> tuple[str, str]:
+    """The number and its interval, as text; a dash without a record."""
+    if estimate is None:
+        return NO_RECORD, ""
+    number, bounds = _form(value, estimate.value), ""
+    if estimate.low is not None and estimate.high is not None:
+        low, high = _form(value, estimate.low), _form(value, estimate.high)
+        # A value that is equal in all runs, such as a cost, has an interval without width.
         bounds = "" if low == number == high else f"[{low}, {high}]"
-        bounds += OVER_UNITS if bounds and found.over_units else ""
+        bounds += OVER_UNITS if bounds and estimate.over_units else ""
     return number, bounds
 
 
@@ -40,50 +42,43 @@ def as_text(cell: Cell, section: Section) -> str:
         return cell
     if isinstance(cell, Published):
         return cell.printed
-    found = section.estimate(cell)
-    if found is None and runs_lack(cell, section):
-        return NEVER
-    return " ".join(part for part in shown(cell, found) if part)
+    number = number_of(cell, section)
+    return f"{number.text} {number.bounds}".rstrip()
 
 
-def runs_lack(value: Value, section: Section) -> bool:
-    """That there are runs, and not that they are still to be made."""
+class Number(NamedTuple):
+    text: str
+    bounds: str
+    title: str
+    source: dict[str, str]
+    """Data attributes; empty without a record."""
+
+
+def number_of(value: Value, section: Section) -> Number:
+    estimate = section.estimate(value)
+    if estimate is None:
+        if _has_runs(value, section):
+            return Number(NO_MEASURE, "", "no run has it", {})
+        return Number(NO_RECORD, "", "no record", {})
+    source = {"section": section.anchor, **source_of(value), "form": value.form}
+    if value.unit != 1:
+        source["unit"] = f"{value.unit:g}"
+    title = f"{estimate.over}; {', '.join(estimate.sources)}"
+    return Number(*shown(value, estimate), title, data_attributes(source))
+
+
+def _has_runs(value: Value, section: Section) -> bool:
+    """Whether the runs exist, so that none is still to be made."""
     arms = [value.arm] if value.minus is None else [value.arm, value.minus]
     return all(section.records.of(arm) for arm in arms)
 
 
-def as_html(cell: Cell, section: Section) -> str:
-    """A table's cell; what was measured says where it comes from."""
-    if isinstance(cell, str):
-        return f"<td>{escaped(cell)}</td>"
-    if isinstance(cell, Published):
-        return f'<td class="published">{escaped(cell.printed)}</td>'
-    return f"<td>{measured(cell, section)}</td>"
-
-
-def measured(value: Value, section: Section) -> str:
-    found = section.estimate(value)
-    number, bounds = shown(value, found)
-    if found is None:
-        never = runs_lack(value, section)
-        told = "no run has it" if never else "no record"
-        return f'<span class="missing" title="{told}">{NEVER if never else number}</span>'
-    source = {"section": section.anchor, **source_of(value), "form": value.form}
-    if value.unit != 1:
-        source["unit"] = f"{value.unit:g}"
-    told = f"{found.over}; {', '.join(found.sources)}"
-    return (
-        f'<span class="measured"{attributes(source)} title="{escaped(told)}"><b>{number}</b>'
-        f"{f' <small>{bounds}</small>' if bounds else ''}</span>"
-    )
-
-
 def source_of(value: Value) -> dict[str, str]:
-    """What a page tells of where a number comes from, so that it can be computed again."""
-    found = {"metric": value.metric, "arm": value.arm}
+    """Where a number comes from, so that it can be computed again from the page."""
+    source = {"metric": value.metric, "arm": value.arm}
     if value.minus is not None:
-        found |= {"minus": value.minus, "minus-metric": value.minus_metric or value.metric}
+        source |= {"minus": value.minus, "minus-metric": value.minus_metric or value.metric}
     for name in ("share", "over_units", "largest"):
         if getattr(value, name):
-            found[name.replace("_", "-")] = "yes"
-    return found
+            source[name.replace("_", "-")] = "yes"
+    return source

@@ -2,18 +2,17 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..definition import Claim
-from ..report import samples
+from ..definition import Claim, Samples
 from .cells import as_text
-from .overview import BELOW, HEADS, INTERVALS, SIZES, VERDICTS, glance, summary
-from .section import AWAY, CAME_OUT, Section, tally
+from .overview import BRACKETS, COLUMNS, DIFFERENCES, SIZES, VERDICTS, glance, summary
+from .section import CAME_OUT, REMOVED, Section, tally
 from .threats import threats
 
 
 def as_markdown(sections: Sequence[Section]) -> str:
     parts = [part for section in sections for part in _section(section)]
-    said = [text for text in (summary(sections), SIZES, INTERVALS, VERDICTS) if text]
-    return "\n\n".join([*_answers(sections), *_overview(sections), *said, *parts]) + "\n"
+    explanations = [text for text in (summary(sections), SIZES, BRACKETS, VERDICTS) if text]
+    return "\n\n".join([*_answers(sections), *_overview(sections), *explanations, *parts]) + "\n"
 
 
 def _answers(sections: Sequence[Section]) -> Iterable[str]:
@@ -25,14 +24,15 @@ def _answers(sections: Sequence[Section]) -> Iterable[str]:
     ]
     if lines:
         yield "## In short"
-        yield BELOW
+        yield DIFFERENCES
         yield "\n".join(lines)
 
 
 def _overview(sections: Sequence[Section]) -> Iterable[str]:
     yield "## What was measured"
-    rows = [[f"{one.about['title']} ({one.scale})", *glance(one)] for one in sections]
-    yield "\n".join([_line(HEADS), "|---" * len(HEADS) + "|", *map(_line, rows)])
+    yield _table(
+        COLUMNS, [[f"{one.about['title']} ({one.scale})", *glance(one)] for one in sections]
+    )
 
 
 def _section(section: Section) -> Iterable[str]:
@@ -45,31 +45,51 @@ def _section(section: Section) -> Iterable[str]:
         yield "\n".join(line for judged in section.judged() for line in _claim(section, *judged))
     for table in section.layout.tables:
         yield f"### {table.title}"
-        rows = [[as_text(cell, section) for cell in row] for row in table.rows]
-        yield "\n".join(
-            [_line(table.columns), "|---" * len(table.columns) + "|", *map(_line, rows)]
+        yield _table(
+            table.columns, [[as_text(cell, section) for cell in row] for row in table.rows]
         )
         if table.note:
             yield table.note
     for one in section.layout.samples:
-        yield from samples.as_markdown(one, section)
-    found = threats(section)
-    yield "\n".join(f"* {kind} validity: {' '.join(said)}" for kind, said in found.items() if said)
+        yield from _samples(one, section)
+    listed = threats(section).items()
+    yield "\n".join(f"* {kind} validity: {' '.join(texts)}" for kind, texts in listed if texts)
 
 
 def _claim(section: Section, claim: Claim, verdict: str, outcomes: Sequence[str]) -> Iterator[str]:
-    """A claim with what decides it."""
-    told = tally(outcomes, verdict, section.few(claim))
-    yield f"* **{verdict}**{f' ({told})' if told else ''}: {claim.text} ({claim.source})"
-    told = [CAME_OUT.get(outcome, outcome) for outcome in outcomes]
-    lines = list(zip(claim.expects, told, strict=True))
+    """A claim and the values that decide it."""
+    details = tally(outcomes, verdict, section.few(claim))
+    yield f"* **{verdict}**{f' ({details})' if details else ''}: {claim.text} ({claim.source})"
+    words = [CAME_OUT.get(outcome, outcome) for outcome in outcomes]
+    lines = list(zip(claim.expects, words, strict=True))
     if claim.rests_on is not None:
-        lines.insert(0, (claim.rests_on, section.rests(claim.rests_on)))
-    for expected, found in lines:
-        said = f"{expected.said or expected.value.arm}: {as_text(expected.value, section)}"
-        away = section.besides(expected, claim)
-        but = "" if away is None else f", {AWAY} {as_text(away, section)}"
-        yield f"    * {said}, expected {expected.expected}: {found}{but}"
+        lines.insert(0, (claim.rests_on, section.outcome_of_basis(claim.rests_on)))
+    for expected, outcome in lines:
+        value = f"{expected.said or expected.value.arm}: {as_text(expected.value, section)}"
+        removed = section.state_removed(expected, claim)
+        remark = "" if removed is None else f", {REMOVED} {as_text(removed, section)}"
+        yield f"    * {value}, expected {expected.expected}: {outcome}{remark}"
+
+
+def _samples(samples: Samples, section: Section) -> Iterator[str]:
+    given = section.samples(samples)
+    if given:
+        yield f"### {samples.title}"
+        yield samples.note
+    for sample in given:
+        lines = [f"> {_in_a_line(sample.given)}", ">"]
+        lines += [f"> * **{arm}**: {_in_a_line(text)}" for arm, text in sample.made.items()]
+        yield "\n".join(lines)
+
+
+def _in_a_line(text: str) -> str:
+    """With Markdown's own signs escaped."""
+    joined = " ".join(text.split())
+    return "".join(f"\\{sign}" if sign in "*_`<>[]|#" else sign for sign in joined)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join([_line(columns), "|---" * len(columns) + "|", *map(_line, rows)])
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What was measured, at a glance: of every experiment its runs, what they were scored on, and where."""
+"""What was measured, at a glance: for every experiment its runs, test texts and devices."""
 
 import re
 from collections import Counter
@@ -8,35 +8,36 @@ from typing import Any, NamedTuple
 from ...pages.wording import count, duration, scaled
 from .section import Section, named_text
 
-HEADS = ("experiment", "runs", "scored on", "computed on")
-BELOW = (
-    "Differences are to the same model without what is named: of losses and errors, in nats unless it "
-    "is said, below zero is better; of F1 above. Taken away: what the same model loses without its "
-    "state. In brackets 95 % intervals, with \u2020 over texts and not over seeds."
+COLUMNS = ("experiment", "runs", "scored on", "computed on")
+DIFFERENCES = (
+    "Each difference compares the model with and without the named feature. Negative is better for "
+    "losses and errors (in nats unless stated), positive for F1. State removed: how much the loss of "
+    "the same model rises. Brackets are 95 % intervals; \u2020 marks intervals over texts instead of "
+    "seeds."
 )
 SIZES = (
-    "Scales: small is the model in the package, or one of its size; real is a pretrained model of "
-    "others, or where there is none one as deep as the papers', trained for less; paper is the papers' "
-    "own. Time is that of all runs together, of which several may have shared a device."
+    "Scales: small is the bundled model, or one of its size. Real is a pretrained model from elsewhere "
+    "or, if none exists, a model as deep as the papers' with less training. Paper is the papers' own "
+    "setup. Time is the sum over all runs; several may have shared a device."
 )
-INTERVALS = (
-    "In brackets: 95 % intervals. From three seeds on they are over seeds, and say what another seed "
-    "would change; with fewer, or where seeds only draw from the same texts (\u2020), they are over "
-    "documents or blocks of the test text, and say what more such text would change, with the same "
-    "weights. Of fewer than eight documents or blocks there is none."
+BRACKETS = (
+    "Brackets: 95 % intervals. With three or more seeds they are over seeds and show what another seed "
+    "would change. With fewer seeds, or if seeds only draw from the same texts (\u2020), they are over "
+    "documents or blocks of the test text and show what more such text would change, with the same "
+    "weights. With fewer than eight documents or blocks there is no interval."
 )
 VERDICTS = (
-    "What a claim expects holds where the whole interval lies on that side of the bound, and fails "
-    "where it lies on the other; else it is open. A claim is reproduced (or, where it is our own, "
-    "holds) where all that it expects holds, partly where at least half does, not where at least half "
-    "fails, and undecided else. With fewer than three seeds, or draws from one training, none of this "
-    "is said, since another seed may change more than the text's interval tells: what was found points "
-    "for a claim, partly for it, or against it. A gain over a model without a state counts as open, "
-    "whatever its interval, where taking the state away costs less than half of it: then it is mostly "
-    "something else than the state, such as how the training went."
+    "An expectation holds if the whole interval lies on its side of the bound, fails if the whole "
+    "interval lies on the other side, and is open otherwise. A claim is reproduced (a claim of our own "
+    "holds) if all its expectations hold, partly reproduced if at least half hold, not reproduced if "
+    "at least half fail, and undecided otherwise. With fewer than three seeds, or with draws from one "
+    "training, another seed may change more than the interval over texts shows; the results then only "
+    "point for a claim, partly for it, or against it. A gain over a model without a state counts as "
+    "open if removing the state costs less than half of the gain: most of the gain then has another "
+    "cause, such as the course of training."
 )
-# So many texts are named, others counted.
-LISTED = 6
+# More texts than this are counted instead of named.
+MOST_NAMED = 6
 
 
 class Glance(NamedTuple):
@@ -57,15 +58,15 @@ def glance(section: Section) -> Glance:
 
 
 def summary(sections: Sequence[Section]) -> str:
-    """How many claims came out how: what is to be reproduced, and what is asked here."""
-    judged = [(claim.ours, said) for one in sections for claim, said, _ in one.judged()]
-    told = []
+    """The number of claims per verdict: claims to reproduce, and our own."""
+    judged = [(claim.ours, verdict) for one in sections for claim, verdict, _ in one.judged()]
+    sentences = []
     for ours, which in ((False, "to reproduce"), (True, "of our own")):
-        counts = Counter(said for mine, said in judged if mine == ours)
+        counts = Counter(verdict for mine, verdict in judged if mine == ours)
         if counts:
-            listed = ", ".join(f"{said} {many}" for said, many in counts.most_common())
-            told.append(f"{count(counts.total(), 'claim')} {which}: {listed}.")
-    return " ".join(told)
+            listed = ", ".join(f"{verdict} {number}" for verdict, number in counts.most_common())
+            sentences.append(f"{count(counts.total(), 'claim')} {which}: {listed}.")
+    return " ".join(sentences)
 
 
 def _runs(section: Section) -> str:
@@ -79,24 +80,24 @@ def _seeds(section: Section) -> str:
 
 
 def _texts(section: Section) -> str:
-    """What is not only learnt from, with how much of it there is."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    """Texts that are not only trained on, with their sizes."""
+    texts: dict[str, list[Mapping[str, Any]]] = {}
     for record in section.records.found.values():
         for text in record["data"]:
             if text.get("split") != "train":
-                found.setdefault(named_text(text), []).append(text)
-    told = [
-        f"{name}: {sizes}" if (sizes := ", ".join(_sizes(texts))) else name
-        for name, texts in list(found.items())[:LISTED]
+                texts.setdefault(named_text(text), []).append(text)
+    named = [
+        f"{name}: {sizes}" if (sizes := ", ".join(_sizes(group))) else name
+        for name, group in list(texts.items())[:MOST_NAMED]
     ]
-    more = [f"and {len(found) - LISTED} more"] if len(found) > LISTED else []
-    if not any(": " in one for one in told) and (units := _units(section)):
-        more.append(f"{'each ' if len(found) > 1 else ''}up to {units}")
-    return "; ".join(told + more)
+    more = [f"and {len(texts) - MOST_NAMED} more"] if len(texts) > MOST_NAMED else []
+    if not any(": " in one for one in named) and (units := _units(section)):
+        more.append(f"{'each ' if len(texts) > 1 else ''}up to {units}")
+    return "; ".join(named + more)
 
 
 def _units(section: Section) -> str:
-    """What measures are over, where texts do not say how long they are: the most of each."""
+    """What measures are over, for texts without a known size: the largest number of each unit."""
     most: dict[str, int] = {}
     for record in section.records.found.values():
         for measure in record["measures"].values():
@@ -107,7 +108,7 @@ def _units(section: Section) -> str:
 
 
 def _sizes(texts: list[Mapping[str, Any]]) -> Iterator[str]:
-    """Documents, words and bytes of texts; windows of series."""
+    """Documents, words and bytes of texts; windows of time series."""
     documents = max(text.get("documents_read", 1) for text in texts)
     if documents > 1:
         yield count(documents, "document")
