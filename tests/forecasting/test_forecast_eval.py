@@ -9,8 +9,8 @@ import torch
 from csvs import hourly, wide, written
 from forecasts import AHEAD, COLUMNS, PAST, evaluate, mse_of, seasonal_values, train
 from holdover.cli import entry as cli
-from holdover.forecasting.data.metrics import ForecastErrors
 from holdover.forecasting.folder import open_forecaster
+from holdover.forecasting.scoring import ForecastErrors
 from runs import flags_of, refusal
 
 

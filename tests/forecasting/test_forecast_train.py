@@ -16,8 +16,7 @@ from holdover.forecasting.models.base import Forecaster
 from holdover.forecasting.models.informer import Informer
 from holdover.forecasting.models.informer_config import InformerConfig
 from holdover.forecasting.options import ForecastOptions
-from holdover.forecasting.replay import record
-from holdover.forecasting.task import Forecasting
+from holdover.forecasting.task import Forecasting, record
 from holdover.training.compile_checks import CompileMismatch
 from runs import (
     OtherGradient,

@@ -7,10 +7,9 @@ from transformers import AutoConfig, AutoModel
 
 import reference.informer as slow
 from holdover.forecasting.models import informer_attention
-from holdover.forecasting.models.informer import Informer
+from holdover.forecasting.models.informer import Distilling, Informer, SeriesEmbedding
 from holdover.forecasting.models.informer_attention import ProbSparse, how_many, self_attention
 from holdover.forecasting.models.informer_config import InformerConfig, encoder_lengths
-from holdover.forecasting.models.informer_layers import Distilling, SeriesEmbedding
 from holdover.ops.rem import rem
 
 SIZES = {

@@ -3,8 +3,13 @@
 import numpy as np
 import pytest
 
-from holdover.forecasting.data.features import BY_UNIT, feature_names, time_features
-from holdover.forecasting.data.frequency import Frequency, infer_frequency
+from holdover.forecasting.data.frequency import (
+    BY_UNIT,
+    Frequency,
+    feature_names,
+    infer_frequency,
+    time_features,
+)
 
 pandas = pytest.importorskip("pandas")
 

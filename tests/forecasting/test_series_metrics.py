@@ -8,10 +8,10 @@ import torch
 
 from csvs import hourly, refused, values_of, wide, written
 from holdover.evaluation.intervals import Resampled
-from holdover.forecasting.data.metrics import ForecastErrors
 from holdover.forecasting.data.named import open_series
 from holdover.forecasting.data.options import SeriesOptions
 from holdover.forecasting.data.prepare import prepare
+from holdover.forecasting.scoring import ForecastErrors
 
 
 @pytest.fixture

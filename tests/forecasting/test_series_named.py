@@ -11,7 +11,7 @@ from holdover.forecasting.data import named
 from holdover.forecasting.data.named import NAMED, open_series
 from holdover.forecasting.data.options import SeriesOptions
 from holdover.forecasting.data.prepare import prepare
-from holdover.forecasting.data.splits import SplitRule
+from holdover.forecasting.data.windows import SplitRule
 
 
 @pytest.fixture

@@ -8,14 +8,11 @@ import torch
 
 from csvs import hourly, refused, values_of, wide, written
 from holdover.forecasting.data.frequency import Frequency
-from holdover.forecasting.data.future import beyond
 from holdover.forecasting.data.named import open_series
 from holdover.forecasting.data.options import SeriesOptions
-from holdover.forecasting.data.prepare import prepare
-from holdover.forecasting.data.recipe import Recipe
-from holdover.forecasting.data.scaler import Scaler
-from holdover.forecasting.data.splits import RowSpan, SplitRule
-from holdover.forecasting.data.windows import Rows, Windows
+from holdover.forecasting.data.prepare import beyond, prepare
+from holdover.forecasting.data.recipe import Recipe, Scaler
+from holdover.forecasting.data.windows import Rows, RowSpan, SplitRule, Windows
 from holdover.runs.settings import settings_of
 from holdover.text.prefetch import prefetch
 

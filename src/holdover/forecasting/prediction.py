@@ -11,10 +11,9 @@ from rich.console import Console
 
 from ..runs.provenance import choose_device, make_folder, shown_name
 from ..storage import write_atomically
-from .data.future import beyond
 from .data.named import open_table
-from .data.regularity import shown_time
-from .data.table import ID, Table
+from .data.prepare import beyond
+from .data.table import ID, Table, shown_time
 from .eval_options import PredictOptions, with_trained_data
 from .figures import Drawn, drawn_columns, forecast_figure
 from .folder import SavedForecaster, open_forecaster

@@ -1,19 +1,48 @@
-"""Forecasting as a task of the loop: windows of series, squared error of the scaled forecast."""
+"""Forecasts of a batch, recorded once as a CUDA graph and replayed (training/replay.py).
 
-from collections.abc import Iterator
+Forecasting as a task of the loop: windows of series, squared error of the scaled forecast.
+"""
+
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..runs.processes import Share
 from ..state import State
 from ..text.prefetch import prefetch
+from ..training.replay import check_replayed, record_call
 from .data.prepare import Prepared
 from .data.windows import ForecastBatch
 from .options import ForecastOptions
-from .replay import Forecast, record
 from .scoring import score_forecasts
+
+Forecast = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+class _Forecasting(nn.Module):
+    """`forecast` as the call of a module: of a module's call torch records the gradients of weights."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, values: Tensor, marks: Tensor, future_marks: Tensor) -> Tensor:
+        return self.model.forecast(values, marks, future_marks)
+
+
+def record(model: Any, batch: ForecastBatch) -> Forecast:
+    """What forecasts batches of this one's shape, in training."""
+    given = batch.values, batch.marks, batch.future_marks
+    replayed = record_call(_Forecasting(model), given)
+
+    def loss(forecast: Forecast) -> Tensor:
+        return (forecast(*given).float() - batch.future).square().mean()
+
+    check_replayed(model, lambda: loss(replayed), lambda: loss(model.forecast))
+    return replayed
+
 
 # Windows of a validation's batch on a GPU, which few would leave idle; forecasts do not depend on it.
 VALIDATED_AT_ONCE = 256

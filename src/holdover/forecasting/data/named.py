@@ -15,8 +15,7 @@ from pathlib import Path
 
 from ...text.corpora import data_directory
 from .cells import content_sha256
-from .options import TableOptions
-from .regularity import Irregular
+from .options import Irregular, TableOptions
 from .table import Table, read_table
 
 PACKINGS = (".xz", ".gz", "")
