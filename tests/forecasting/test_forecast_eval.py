@@ -198,7 +198,7 @@ def test_no_number_is_not_scored(tmp_path, capsys):
     said = refusal(
         capsys, ["forecast", "eval", "--model", str(run), "--output", str(tmp_path / "e")]
     )
-    assert "is nan for load at step 3: what is no number cannot be scored" in said
+    assert "is nan for load at step 3: only numbers can be scored" in said
     said = refusal(
         capsys, ["forecast", "predict", "--model", str(run), "--output", str(tmp_path / "f.csv")]
     )

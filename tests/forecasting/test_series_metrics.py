@@ -136,7 +136,7 @@ def test_another_shape(table):
     errors = ForecastErrors(prepared.test, prepared.recipe)
     batch = next(prepared.test.batches(8))
     said = refused(errors.add, torch.zeros(8, 5, 3), batch)
-    assert "(8, 5, 3) where the future of the batch has (8, 5, 1)" in said
+    assert "(8, 5, 3), but the future of the batch has (8, 5, 1)" in said
 
 
 def long_file(path, names, rows=60):

@@ -85,8 +85,8 @@ def test_the_parts_follow_each_other_without_gaps(rows):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("half", "is not understood"),
-        ("70/30", "is not understood"),
+        ("half", "has an unknown form"),
+        ("70/30", "has an unknown form"),
         ("70/10/10", "does not add up to 100"),
         ("70/0/30", "leaves a part without rows"),
     ],
@@ -97,16 +97,18 @@ def test_rules_that_are_none(table, text, said):
 
 def test_months_that_do_not_fit(table):
     said = refusal(table, split="12/4/4 months")
-    assert "has 200 rows where split=12/4/4 months needs 14,400 (720 a month)" in said
-    with pytest.raises(ValueError, match="1 month apart, which does not divide 30 days"):
+    assert "has 200 rows, but --split '12/4/4 months' needs 14,400 (720 a month)" in said
+    with pytest.raises(ValueError, match="1 month apart, which does not divide the 30 days"):
         SplitRule.parse("12/4/4 months").spans(100, 4, Frequency(1, "month"), "x")
 
 
 def test_too_few_rows(table, panel):
     said = refusal(table, past=130, ahead=11)
-    assert "train part has 140 rows, too few for one window of 141 (past=130 + ahead=11)" in said
+    assert (
+        "train part has 140 rows, too few for one window of 141 (--past 130 + --ahead 11)" in said
+    )
     said = refusal(table, past=12, ahead=21)
-    assert "valid part has 20 rows, too few for one window of 21 (ahead=21;" in said
+    assert "valid part has 20 rows, too few for one window of 21 (--ahead 21;" in said
     assert "panel.csv, series south: the valid part has 9 rows" in refusal(panel, ahead=10)
     assert cut(table, past=130, ahead=10).about["windows"] == {"train": 1, "valid": 11, "test": 31}
 
@@ -135,7 +137,7 @@ def test_laws_of_windows(table, past, ahead):
             assert window.marks.shape == (past, 4) and window.future_marks.shape == (ahead, 4)
             read |= set(range(first - past, first))
             forecast |= set(range(first, first + ahead))
-        # Validation and test forecast each of their rows, training all behind its first `past`.
+        # Validation and test forecast each of their rows, training all after its first `past`.
         assert forecast == set(range(start + (past if part == "train" else 0), stop))
         assert min(read) == (0 if part == "train" else start - past) and max(read) < stop - ahead
 
@@ -225,7 +227,7 @@ def test_features(table):
 
 
 def test_targets(table, panel):
-    assert "set target to one of c0, c1, c2" in refusal(table, features="S")
+    assert "set --target to one of c0, c1, c2" in refusal(table, features="S")
     assert "has no column power to forecast: it has c0, c1, c2" in refusal(table, target="power")
     assert cut(panel, features="MS").recipe.outputs == ("y",)
 
@@ -295,7 +297,7 @@ def test_values_too_large_to_square(tmp_path):
     values = values_of(ROWS, 2)
     values[3, 1] = 1e308
     table = open_series(str(wide(tmp_path / "a.csv", hourly(ROWS), values)))
-    assert "Column c1 has values too large" in refusal(table)
+    assert "The values of column c1 are too large" in refusal(table)
 
 
 # Records, and files that come later.
@@ -378,7 +380,7 @@ def test_files_that_do_not_fit_a_forecaster(table, panel, tmp_path):
     said = mismatch(open_series(str(wide(path, days, values_of(60, 3)))), recipe)
     assert "1 day apart, those the forecaster was trained on 1 hour" in said
     said = mismatch(open_series(str(wide(path, hourly(11), values_of(11, 3)))), recipe)
-    assert "has 11 rows where a forecast is made from past=12" in said
+    assert "has 11 rows, but the forecaster reads 12" in said
     of_panel = cut(panel).recipe
     said = mismatch(open_series(str(wide(path, hourly(60), values_of(60, 1), ["y"]))), of_panel)
     assert "the series (without a name)" in said and "it knows north, south" in said

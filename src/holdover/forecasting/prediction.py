@@ -1,7 +1,5 @@
 """holdover forecast predict: what comes behind a file's end, in the file's units, as CSV and figure."""
 
-import csv
-import io
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +9,10 @@ from rich.console import Console
 
 from ..runs.provenance import choose_device, make_folder, shown_name
 from ..storage import write_atomically
+from .data.cells import import_pandas, shown_time
 from .data.named import open_table
 from .data.prepare import beyond
-from .data.table import ID, Table, shown_time
+from .data.table import ID, Table
 from .eval_options import PredictOptions, with_trained_data
 from .figures import Drawn, drawn_columns, forecast_figure
 from .folder import SavedForecaster, open_forecaster
@@ -67,16 +66,15 @@ def forecast_beyond(
 
 
 def as_csv(prediction: Prediction, time_column: str, long: bool) -> str:
-    """A table like the one that was read: with ids where that had them."""
-    written = io.StringIO()
-    writer = csv.writer(written, lineterminator="\n")
-    writer.writerow([*([ID] if long else []), time_column, *prediction.columns])
-    for number, name in enumerate(prediction.ids):
-        for time, row in zip(prediction.times[number], prediction.values[number], strict=True):
-            # Forecasts are float32: nine digits say all of it.
-            cells = [f"{value:.9g}" for value in row.tolist()]
-            writer.writerow([*([name] if long else []), shown_time(time), *cells])
-    return written.getvalue()
+    """A table in the form of the file that was read: with ids if that had them."""
+    rows = prediction.values.reshape(-1, len(prediction.columns))
+    frame = import_pandas().DataFrame(rows, columns=list(prediction.columns))
+    times = [shown_time(time) for time in prediction.times.ravel()]
+    frame.insert(0, time_column, times, allow_duplicates=True)
+    if long:
+        frame.insert(0, ID, np.repeat(prediction.ids, prediction.times.shape[1]))
+    # Forecasts are float32: nine digits write them exactly.
+    return frame.to_csv(index=False, float_format="%.9g", lineterminator="\n")
 
 
 def _refuse_overwriting(output: Path, data: str) -> None:

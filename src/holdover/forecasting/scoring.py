@@ -1,14 +1,12 @@
-"""Errors of forecasts: sums over everything that was forecast, divided once.
+"""Errors of a forecaster over all windows of a part: sums, divided once at the end.
 
-* Every window of a part is scored, and scored once: a result without all of them is refused.
-* Scaled errors are those of the papers. In original units each is multiplied by the deviation of its
-  column and series; a mean over columns of different units is to be read with that in mind.
-* Windows beside each other share most of their rows, so intervals are over blocks of consecutive
-  windows, as many as a forecast or a season has steps (whichever is longer), or over whole series where
-  there are many. The first window of validation and test forecasts their first row, whatever `past` is:
+* Every window is scored exactly once. A result that misses one is refused.
+* The papers report errors of scaled values. In original units each error is multiplied by the deviation
+  of its column and series, so a mean over columns mixes units.
+* Neighbouring windows share most of their rows. Intervals therefore resample blocks of consecutive
+  windows (as many as the forecast or the season has steps, whichever is more), or whole series if there
+  are many. The first window of validation and test forecasts their first row, whatever `past` is. So
   models that read different lengths have the same blocks and can be paired.
-
-Forecasts of a part's windows, every one of them scored once.
 """
 
 from collections.abc import Callable
@@ -19,11 +17,11 @@ import torch
 from torch import Tensor
 
 from ..runs.processes import all_gather_objects, own_share
+from .data.cells import shown_time
 from .data.recipe import Recipe
-from .data.table import shown_time
 from .data.windows import ForecastBatch, Windows
 
-# From so many series on, whole series are what is drawn.
+# With this many series or more, intervals resample whole series.
 ENOUGH_SERIES = 20
 
 
@@ -43,18 +41,18 @@ class ForecastErrors:
         self._deviation = scaler.deviation[known][:, scaler.places(recipe.outputs)]  # [S, O]
 
     def add(self, forecast: Tensor, batch: ForecastBatch) -> None:
-        """forecast [B, ahead, O], scaled, of a batch of the windows."""
+        """forecast: [B, ahead, O] scaled, for a batch of these windows."""
         if forecast.shape != batch.future.shape:
             raise ValueError(
-                f"The forecast has the shape {tuple(forecast.shape)} where the future of the batch has "
-                f"{tuple(batch.future.shape)}: give one value for each window, step and column."
+                f"The forecast has the shape {tuple(forecast.shape)}, but the future of the batch has "
+                f"{tuple(batch.future.shape)}: give one value per window, step and column."
             )
-        given = forecast.detach().to("cpu", torch.float64).numpy()
-        self._refuse_no_numbers(given, batch)
+        values = forecast.detach().to("cpu", torch.float64).numpy()
+        self._refuse_nonfinite(values, batch)
         if self._done[batch.numbers].any() or len(np.unique(batch.numbers)) < len(batch.numbers):
             raise ValueError("A window was scored twice: give every batch of the windows once.")
         self._done[batch.numbers] = True
-        error = given - batch.future.to("cpu", torch.float64).numpy()
+        error = values - batch.future.to("cpu", torch.float64).numpy()
         original = error * self._deviation[batch.series][:, None]
         for place, errors in enumerate((error, original)):
             self._sums[place, 0] += (errors**2).sum(0)
@@ -64,22 +62,22 @@ class ForecastErrors:
         np.add.at(self._per_unit[1], units, np.abs(error).sum((1, 2)))
 
     def sums(self) -> list[np.ndarray]:
-        """What was added so far, to be summed with others'."""
+        """The sums so far, to be added to those of other processes."""
         return [self._sums, self._per_unit, self._done.astype(int)]
 
     def take(self, sums: list[np.ndarray]) -> None:
-        """Go on with sums in place of those of the batches that were added here."""
+        """Replace the sums by those over all processes."""
         self._sums, self._per_unit, done = sums
         assert done.max(initial=0) <= 1, "a window was scored twice"
         self._done = done.astype(bool)
 
     def result(self) -> dict[str, Any]:
-        """Means over all windows as JSON: in all, by column, by step; and the sums of each unit."""
+        """Means over all windows as JSON: overall, by column, by step; and the sums of each unit."""
         windows = len(self._done)
         if not self._done.all():
             raise ValueError(
-                f"{int(self._done.sum()):,} of {windows:,} windows were scored: give every batch, also "
-                "the last one, which may be short."
+                f"{int(self._done.sum()):,} of {windows:,} windows were scored: give every batch, "
+                "including the last one, which may be short."
             )
         targets = self._sums[0, 0].size
         many = self._whole_series()
@@ -118,7 +116,7 @@ class ForecastErrors:
         return len(self.windows.spans) >= ENOUGH_SERIES
 
     def _numbered(self) -> np.ndarray:
-        """For each window the number of its unit, without gaps."""
+        """The unit of each window, numbered without gaps."""
         numbers = np.arange(len(self.windows))
         series = self.windows.series_of(numbers)
         if self._whole_series():
@@ -127,16 +125,16 @@ class ForecastErrors:
         new = (np.diff(series, prepend=-1) != 0) | (np.diff(blocks, prepend=-1) != 0)
         return np.cumsum(new) - 1
 
-    def _refuse_no_numbers(self, given: np.ndarray, batch: ForecastBatch) -> None:
-        if np.isfinite(given).all():
+    def _refuse_nonfinite(self, values: np.ndarray, batch: ForecastBatch) -> None:
+        if np.isfinite(values).all():
             return
-        row, step, column = np.argwhere(~np.isfinite(given))[0].tolist()
+        row, step, column = np.argwhere(~np.isfinite(values))[0].tolist()
         place = self.windows.place(int(batch.numbers[row]))
         of_series = f" of series {place.series}" if place.series else ""
         raise ValueError(
             f"The forecast{of_series} from {shown_time(place.time)} on (line {place.line}) is "
-            f"{given[row, step, column]} for {self.recipe.outputs[column]} at step {step + 1}: what is "
-            "no number cannot be scored; look at the training's loss and learning rate."
+            f"{values[row, step, column]} for {self.recipe.outputs[column]} at step {step + 1}: only "
+            "numbers can be scored; check the loss and the learning rate of the training."
         )
 
 
@@ -150,8 +148,8 @@ def score_forecasts(
     device: torch.device,
     advance: Callable[[int], None] = lambda count: None,
 ) -> dict[str, Any]:
-    """Means and sums of the errors (`ForecastErrors.result`) of a forecaster in evaluation mode; several
-    processes read a share each."""
+    """The errors of a forecaster in evaluation mode (`ForecastErrors.result`); several processes share
+    the windows."""
     errors = ForecastErrors(windows, recipe)
 
     def read() -> list[np.ndarray]:

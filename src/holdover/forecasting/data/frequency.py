@@ -1,11 +1,9 @@
-"""How often a series was measured: inferred from its times, continued beyond them.
+"""How often a series was measured, the times that follow it, and the calendar features of its times.
 
-A frequency is a count of a unit. Times have numbers along it (`positions`) that are one `step` apart,
-also where the steps are not of one length, as with months and business days.
+A frequency is a count of a unit, as in 15 minutes. `positions` numbers times so that they are one `step`
+apart, even if steps differ in length, as months and business days do.
 
-Time features: what a clock and a calendar say, each as a number from -0.5 to 0.5.
-
-The features of Informer's `timeF` encoding, in its order:
+The features are those of Informer's `timeF` encoding, in its order, each from -0.5 to 0.5:
 
 | frequency | features |
 |---|---|
@@ -16,8 +14,7 @@ The features of Informer's `timeF` encoding, in its order:
 | minute | minute of hour, and those of an hour |
 | second and finer | second of minute, and those of a minute |
 
-Original and ours differ in one place: a year has none there, and a model of yearly data would have no
-marks to read.
+One thing differs from the original: yearly data have no features there, so a model could not read any.
 """
 
 from collections.abc import Callable
@@ -26,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from .cells import TIME, counted
+from .cells import TIME, counted, import_pandas
 
 # Units of fixed length in microseconds, the longest first.
 FIXED = {
@@ -39,17 +36,17 @@ FIXED = {
     "microsecond": 1,
 }
 DAY = FIXED["day"]
-# A season of the unit, in microseconds: what a repeated pattern is looked for in. Sub-daily data have
-# days, seconds have minutes.
+# The season that a unit's data repeat after, in microseconds: a day for hours and minutes, a minute for
+# seconds.
 SEASONS = {"hour": DAY, "minute": DAY, "second": 60_000_000}
-# The same in numbers of the unit.
+# The season of longer units, in steps.
 COUNTED_SEASONS = {"day": 7, "business day": 5, "week": 52, "month": 12}
 
 
 @dataclass(frozen=True)
 class Frequency:
     count: int
-    unit: str  # of FIXED, or business day, month, year
+    unit: str  # a key of FIXED, or business day, month, year
     month_end: bool = False  # months and years: always the last day of the month
 
     def __str__(self) -> str:
@@ -60,16 +57,16 @@ class Frequency:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, found: dict[str, Any]) -> "Frequency":
-        return cls(**found)
+    def from_json(cls, fields: dict[str, Any]) -> "Frequency":
+        return cls(**fields)
 
     @property
     def step(self) -> int:
-        """What one step adds to `positions`."""
+        """The difference of the `positions` of consecutive times."""
         return self.count * (12 if self.unit == "year" else FIXED.get(self.unit, 1))
 
     def positions(self, times: np.ndarray) -> np.ndarray:
-        """Where times stand: microseconds, months or business days from a fixed origin."""
+        """Times as numbers: microseconds, months or business days since a fixed origin."""
         if self.unit in FIXED:
             return times.astype(TIME).astype(np.int64)
         if self.unit == "business day":
@@ -77,11 +74,11 @@ class Frequency:
         return times.astype("datetime64[M]").astype(np.int64)
 
     def fits(self, times: np.ndarray) -> bool:
-        """Whether times follow each other at this frequency."""
+        """Whether consecutive times are one step apart."""
         return bool((np.diff(self.positions(times)) == self.step).all())
 
     def after(self, last: np.datetime64, steps: int) -> np.ndarray:  # [steps]
-        """The times that follow."""
+        """The next times."""
         numbers = np.arange(1, steps + 1) * self.count
         last = last.astype(TIME)
         if self.unit in FIXED:
@@ -94,25 +91,25 @@ class Frequency:
         months = month + numbers * (12 if self.unit == "year" else 1)
         days = (months + 1).astype("datetime64[D]") - 1
         if not self.month_end:
-            # A month without that day (February without a 29th) has its last one.
+            # If a month lacks that day (February 30), take its last day.
             days = np.minimum(days, months.astype("datetime64[D]") + (day - month))
         return days.astype(TIME) + clock
 
     @property
     def season(self) -> int:
-        """Steps after which a pattern may come again; 1 where none is known."""
+        """Steps of a season; 1 if none is known."""
         if self.unit in COUNTED_SEASONS:
             return max(1, COUNTED_SEASONS[self.unit] // self.count)
         return max(1, SEASONS.get(self.unit, 0) // (FIXED.get(self.unit, 1) * self.count))
 
     def steps_in_days(self, days: int) -> int | None:
-        """Steps in so many days; None where a step is not a fixed part of them."""
+        """Steps in a number of days; None if that is not a whole number of steps."""
         length = FIXED.get(self.unit, 0) * self.count
         return days * DAY // length if length and days * DAY % length == 0 else None
 
 
 def infer_frequency(times: np.ndarray) -> Frequency:
-    """The frequency of most steps between different times that follow each other."""
+    """The most common step between consecutive times that differ."""
     times = times.astype(TIME)
     steps = np.diff(times).astype(np.int64)
     steps = steps[steps > 0]
@@ -135,39 +132,21 @@ def infer_frequency(times: np.ndarray) -> Frequency:
 
 
 def most_common(steps: np.ndarray) -> int:
-    """The most frequent positive number; of equally frequent ones the smallest."""
+    """The most frequent positive number; the smallest one if several tie."""
     values, counts = np.unique(steps[steps > 0], return_counts=True)
     return int(values[np.argmax(counts)])
 
 
-def _part(times: np.ndarray, whole: str, part: str) -> np.ndarray:
-    """Number of the part within the whole, from 0."""
-    of_part = times.astype(f"datetime64[{part}]")
-    beginning = times.astype(f"datetime64[{whole}]").astype(of_part.dtype)
-    return (of_part - beginning).astype(np.float64)
-
-
-def _day_of_week(times: np.ndarray) -> np.ndarray:
-    return (times.astype("datetime64[D]").astype(np.int64) + 3) % 7
-
-
-def _week_of_year(times: np.ndarray) -> np.ndarray:
-    # An ISO week belongs to the year of its Thursday.
-    days = times.astype("datetime64[D]")
-    thursday = days + (3 - _day_of_week(times))
-    return _part(thursday, "Y", "D") // 7
-
-
-# Name: the number from 0, and the largest it can be.
-FEATURES: dict[str, tuple[Callable[[np.ndarray], np.ndarray], int]] = {
-    "second of minute": (lambda times: _part(times, "m", "s"), 59),
-    "minute of hour": (lambda times: _part(times, "h", "m"), 59),
-    "hour of day": (lambda times: _part(times, "D", "h"), 23),
-    "day of week": (_day_of_week, 6),
-    "day of month": (lambda times: _part(times, "M", "D"), 30),
-    "day of year": (lambda times: _part(times, "Y", "D"), 365),
-    "week of year": (_week_of_year, 52),
-    "month of year": (lambda times: _part(times, "Y", "M"), 11),
+# Name: its value in a pandas.DatetimeIndex, from 0, and the largest possible value.
+FEATURES: dict[str, tuple[Callable[[Any], Any], int]] = {
+    "second of minute": (lambda times: times.second, 59),
+    "minute of hour": (lambda times: times.minute, 59),
+    "hour of day": (lambda times: times.hour, 23),
+    "day of week": (lambda times: times.day_of_week, 6),
+    "day of month": (lambda times: times.day - 1, 30),
+    "day of year": (lambda times: times.day_of_year - 1, 365),
+    "week of year": (lambda times: times.isocalendar().week - 1, 52),
+    "month of year": (lambda times: times.month - 1, 11),
 }
 OF_DAY = ("day of week", "day of month", "day of year")
 OF_HOUR = ("hour of day", *OF_DAY)
@@ -192,8 +171,9 @@ def feature_names(frequency: Frequency) -> tuple[str, ...]:
 
 
 def time_features(times: np.ndarray, frequency: Frequency) -> np.ndarray:  # [T, F] float32
-    found = []
+    index = import_pandas().DatetimeIndex(times)
+    columns = []
     for name in feature_names(frequency):
-        number, largest = FEATURES[name]
-        found.append(number(times) / largest - 0.5)
-    return np.stack(found, axis=1).astype(np.float32)
+        value, largest = FEATURES[name]
+        columns.append(np.asarray(value(index), dtype=np.float64) / largest - 0.5)
+    return np.stack(columns, axis=1).astype(np.float32)

@@ -1,7 +1,4 @@
-"""From a table to windows: split, scaled by the training rows, marked with the time; and a record.
-
-Beyond the end of a file: the last rows of every series, and the times to come.
-"""
+"""From a table to what forecasters read: windows of its parts, or the last rows before its end."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .cells import counted
+from .cells import counted, shown_time
 from .frequency import feature_names, time_features
 from .options import SeriesOptions
 from .recipe import Recipe, Scaler, chosen_columns
-from .table import Series, Table, shown_time
+from .table import Series, Table
 from .windows import PARTS, Rows, RowSpan, SplitRule, Windows, check_long_enough
 
 
@@ -32,7 +29,7 @@ class Prepared:
 
 
 def prepare(table: Table, options: SeriesOptions, recipe: Recipe | None = None) -> Prepared:
-    """The windows of a table; with the recipe of a trained forecaster, by its columns and its scaler."""
+    """The windows of a table; with a recipe, those that its trained forecaster reads."""
     past, ahead = options.past, options.ahead
     if recipe is not None:
         recipe.check(table)
@@ -51,11 +48,11 @@ def prepare(table: Table, options: SeriesOptions, recipe: Recipe | None = None) 
 def _spans(
     series: Series, table: Table, rule: SplitRule, past: int, ahead: int
 ) -> dict[str, RowSpan]:
-    name = f"{table.name}, series {series.id}" if series.id else table.name
-    found = rule.spans(len(series), past, table.frequency, name)
-    for part, span in found.items():
+    name = table.name_of(series)
+    spans = rule.spans(len(series), past, table.frequency, name)
+    for part, span in spans.items():
         check_long_enough(span, part, past, ahead, name)
-    return found
+    return spans
 
 
 def _fitted(table: Table, options: SeriesOptions, spans: list[dict[str, RowSpan]]) -> Recipe:
@@ -103,7 +100,7 @@ def _about(
 
 
 def _about_series(series: Series, spans: dict[str, RowSpan]) -> dict[str, Any]:
-    """Rows from 0, the last one not included; first and last time of each part."""
+    """Row ranges (from 0, without the last), and the first and last time of each part."""
     return {
         "id": series.id,
         "rows": len(series),
@@ -121,7 +118,7 @@ def _about_series(series: Series, spans: dict[str, RowSpan]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Beyond:
-    """What a forecaster reads to forecast what is not in the file, one row for each series."""
+    """The inputs for a forecast beyond the end of a file, one row per series."""
 
     values: Tensor  # [S, past, I] scaled
     marks: Tensor  # [S, past, F]
@@ -131,33 +128,33 @@ class Beyond:
     recipe: Recipe
 
     def in_units(self, forecast: Tensor) -> np.ndarray:  # [S, ahead, O] float64
-        """A forecast of these rows, scaled, in the units of the file."""
-        found = forecast.detach().to("cpu", torch.float64).numpy()
-        wanted = (len(self.ids), self.recipe.ahead, len(self.recipe.outputs))
-        if found.shape != wanted:
-            raise ValueError(f"A forecast of shape {wanted} was expected, got {found.shape}.")
-        if not np.isfinite(found).all():
-            series, step, column = np.argwhere(~np.isfinite(found))[0].tolist()
+        """A scaled forecast [S, ahead, O] in the units of the file."""
+        values = forecast.detach().to("cpu", torch.float64).numpy()
+        expected = (len(self.ids), self.recipe.ahead, len(self.recipe.outputs))
+        if values.shape != expected:
+            raise ValueError(f"A forecast of shape {expected} was expected, got {values.shape}.")
+        if not np.isfinite(values).all():
+            series, step, column = np.argwhere(~np.isfinite(values))[0].tolist()
             of_series = f" of series {self.ids[series]}" if self.ids[series] else ""
             ahead = counted(step + 1, "step")
             raise ValueError(
                 f"The forecast of {self.recipe.outputs[column]}{of_series} {ahead} ahead is "
-                f"{found[series, step, column]}, not a number: the model's weights or the values it "
-                "read are out of range."
+                f"{values[series, step, column]}, not a number: the weights or the values that the "
+                "model read are out of range."
             )
         known = self.recipe.scaler.ids
         return self.recipe.scaler.restore(
-            found, self.recipe.outputs, np.array([known.index(name) for name in self.ids])
+            values, self.recipe.outputs, np.array([known.index(name) for name in self.ids])
         )
 
 
 def beyond(table: Table, recipe: Recipe) -> Beyond:
+    """The last rows of every series, and the times that follow them."""
     recipe.check(table)
     for series in table.series:
         if len(series) < recipe.past:
-            name = f"{table.name}, series {series.id}" if series.id else table.name
             raise ValueError(
-                f"{name} has {counted(len(series), 'row')} where a forecast is made from past="
+                f"{table.name_of(series)} has {counted(len(series), 'row')}, but the forecaster reads "
                 f"{recipe.past}: give a longer file."
             )
     frequency = recipe.frequency
