@@ -1,4 +1,4 @@
-"""What docs/forecasting.md tells a newcomer to type, typed: shortened, but otherwise as it stands."""
+"""The commands and the Python example of docs/forecasting.md run, with shorter trainings."""
 
 import json
 import re

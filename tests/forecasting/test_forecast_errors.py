@@ -28,11 +28,14 @@ def test_a_model_that_is_none(tmp_path, capsys):
         ({"added_learning_rate": 1e-3}, "a forecaster is trained as a whole"),
         ({"shape": "moving_avrage=3"}, "did you mean moving_average?"),
         ({"shape": "moving_average=4"}, "moving_average=4 must be odd"),
-        ({"shape": "moving_average=many"}, "No dlinear can be made so"),
-        ({"shape": "pred_len=3"}, "pred_len follows from the data, past, ahead and label_len"),
+        ({"shape": "moving_average=many"}, "A dlinear cannot have this shape"),
+        (
+            {"shape": "pred_len=3"},
+            "pred_len is determined by --data, --past, --ahead and --label-len",
+        ),
         (
             {"model": "repeat", "shape": "period=3"},
-            "not a setting of repeat; it has none to change",
+            "not a setting of repeat; it has no settings",
         ),
         ({"model": "seasonal", "past": 12}, "period=24 must be at most seq_len=12"),
         ({"model": "informer", "label_len": 25}, "label_len=25 must be at most seq_len=24"),
@@ -120,7 +123,7 @@ def test_what_is_no_forecaster(tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     for folder, sentence in (
         (tmp_path / "empty", "is empty"),
-        (tmp_path / "nowhere", "is no forecaster (it has no holdover_series.json)"),
+        (tmp_path / "nowhere", "is not a forecaster (it has no holdover_series.json)"),
     ):
         output = str(tmp_path / "out")
         for verb in ("eval", "predict"):
@@ -146,7 +149,10 @@ def test_a_recipe_that_is_not_the_models(tmp_path, capsys):
     recipe = json.loads(path.read_text())
     path.write_text(json.dumps(recipe | {"past": 12}))
     words = ["forecast", "predict", "--model", str(run), "--output", str(tmp_path / "next.csv")]
-    assert "values has the shape [1, 12, 2], and [1, 24, 2]" in refusal(capsys, words)
+    assert (
+        "values has the shape [1, 12, 2], but the model's configuration expects [1, 24, 2]"
+        in refusal(capsys, words)
+    )
 
 
 def test_help(capsys):

@@ -74,7 +74,7 @@ def test_several_series(tmp_path, capsys):
         )
     assert found.series[1].times[0] == hourly(201, "2020-02-01T05")[200]
     said = refusal(capsys, words(run, output=output, series="west"))
-    assert "series=west is not in power.csv, which has north, south" in said
+    assert "--series west is not in power.csv, which has north, south" in said
 
 
 def test_the_same_in_another_process(tmp_path):
@@ -107,7 +107,7 @@ def test_the_data_are_not_written_over(tmp_path, capsys):
     run = train(tmp_path, model="repeat")
     before = (tmp_path / "power.csv").read_text()
     said = refusal(capsys, words(run, output=tmp_path / "power.csv"))
-    assert "is the data itself" in said and (tmp_path / "power.csv").read_text() == before
+    assert "is the file of --data" in said and (tmp_path / "power.csv").read_text() == before
     assert "is a folder" in refusal(capsys, words(run, output=tmp_path))
 
 

@@ -1,4 +1,4 @@
-"""Errors of forecasts: divided once, in both units, over every window, and paired by blocks."""
+"""Errors of forecasts: sums divided once, both units, every window, blocks for pairing."""
 
 import json
 
@@ -24,7 +24,7 @@ def cut(table, past=12, ahead=5, **options):
 
 
 def repeated(batch, outputs):
-    """The last value, again and again; the outputs are the last columns that are read."""
+    """A forecast that repeats the last value; the outputs are the last input columns."""
     last = batch.values[:, -1:, batch.values.shape[2] - outputs :]
     return last.expand(-1, batch.future.shape[1], -1)
 
@@ -70,7 +70,7 @@ def test_both_units(table, features):
 
 
 def test_batches_do_not_change_the_result(table):
-    """A mean of batches' means would: the last one is short."""
+    """A mean of the means of batches would change, because the last batch is short."""
     prepared = cut(table)
     results = [scored(prepared, size) for size in (1, 7, 75, 1000)]
     for result in results[1:]:

@@ -1,4 +1,4 @@
-"""Splits, scaling and windows: every row forecast, nothing known too early, the same batches again."""
+"""Splits, scaling and windows: every row is forecast, nothing leaks, and batches are repeatable."""
 
 import json
 
@@ -119,7 +119,7 @@ def test_too_few_rows(table, panel):
 @pytest.mark.parametrize("past", [1, 2, 7, 24, 48])
 @pytest.mark.parametrize("ahead", [1, 3, 19, 20])
 def test_laws_of_windows(table, past, ahead):
-    """Over many lengths: all of a part is forecast, and nothing is read that comes later."""
+    """For many lengths: all rows of a part are forecast, and no later row is read."""
     prepared = cut(table, past, ahead)
     series = table.series[0]
     scaled = prepared.scaler.scale(series.values).astype(np.float32)
@@ -277,7 +277,7 @@ def test_scaled_and_back(panel):
 
 
 def test_one_column_is_restored_by_its_own_numbers(table):
-    """Of a forecast of one column from all."""
+    """As for a forecast of one column from all."""
     scaler = cut(table).scaler
     values = table.series[0].values
     back = scaler.restore(scaler.scale(values)[:, [2]], ["c2"])

@@ -1,6 +1,4 @@
-"""The parts of Informer around its attention: embedding, layers, and the halving between them.
-
-Informer (Zhou et al. 2021): an encoder that halves its steps, a decoder that forecasts all at once.
+"""Informer (Zhou et al. 2021): an encoder that halves its steps, a decoder that forecasts all at once.
 
 RSA-Informer is the same class with rsa=True: a recurrence in the self-attention of every layer.
 """
@@ -16,10 +14,10 @@ from .informer_config import KERNEL, InformerConfig, check_sizes
 
 
 class CircularConv(nn.Conv1d):
-    """Over each step and its two neighbours; those of the first are the second and the last.
+    """Over each step and its two neighbours; the neighbours of the first are the second and the last.
 
-    [B, T, channels] -> [B, T, width], as one product of the neighbours side by side: a convolution's own
-    kernels want steps behind channels, and would turn the series to that order and back.
+    [B, T, channels] -> [B, T, width], as one product with the neighbours concatenated: torch's own
+    convolution needs channels before steps, and would transpose the series twice.
     """
 
     def __init__(self, channels: int, width: int) -> None:
@@ -43,7 +41,7 @@ class SeriesEmbedding(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def reset_parameters(self) -> None:
-        # The published first weights; the bias and the map of the marks keep torch's.
+        # The published initial weights; the bias and the map of the marks keep torch's.
         nn.init.kaiming_normal_(self.value.weight, nonlinearity="leaky_relu")
 
     def forward(self, values: Tensor, marks: Tensor) -> Tensor:
@@ -71,7 +69,7 @@ class Distilling(nn.Module):
         self.norm = nn.BatchNorm1d(width)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        # A batch's steps are alike to the norm, and channels lie last.
+        # The norm treats all steps of the batch alike and needs channels last.
         normed = self.norm(self.conv(hidden).flatten(0, 1)).view_as(hidden)
         steps_last = F.elu(normed).transpose(1, 2)
         return F.max_pool1d(steps_last, 3, stride=2, padding=1).transpose(1, 2).contiguous()
@@ -94,7 +92,7 @@ class FeedForward(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Attention of the steps to each other and a feed-forward map, each added and normed behind."""
+    """Self-attention and a feed-forward map, each followed by a residual sum and a norm."""
 
     def __init__(self, config: InformerConfig) -> None:
         super().__init__()
@@ -109,7 +107,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Masked attention of the steps to each other, attention to the encoder's, a feed-forward map."""
+    """Masked self-attention, attention to the encoder, and a feed-forward map."""
 
     def __init__(self, config: InformerConfig) -> None:
         super().__init__()
@@ -156,11 +154,11 @@ class Informer(Forecaster):
         encoded = self.encode(values, marks)
         for layer in self.decoder:
             hidden = layer(hidden, encoded)
-        asked = self.decoder_norm(hidden)[:, -self.config.pred_len :]
-        return self.projection(asked)
+        future = self.decoder_norm(hidden)[:, -self.config.pred_len :]
+        return self.projection(future)
 
     def encode(self, values: Tensor, marks: Tensor) -> Tensor:
-        """[B, steps left, k]: halved behind every layer but the last."""
+        """[B, remaining steps, k]: halved after every layer except the last."""
         hidden = self.encoder_embedding(values, marks)
         for index, layer in enumerate(self.encoder):
             hidden = layer(hidden)
@@ -169,7 +167,7 @@ class Informer(Forecaster):
         return self.encoder_norm(hidden)
 
     def draw_from(self, generator: torch.Generator | None) -> None:
-        """Draw the samples of ProbSparse attention from this in training; None is torch's own."""
+        """Use this generator for the samples of ProbSparse attention in training; None uses torch's."""
         for module in self.modules():
             if isinstance(module, ProbSparse):
                 module.generator = generator
