@@ -462,7 +462,9 @@ def test_sizes_that_cannot_be_are_refused(changes, words):
 def test_inputs_of_other_shapes_are_refused():
     model = informer().eval()
     values, marks, decoder_values, decoder_marks = inputs(model.config)
-    with pytest.raises(ValueError, match=r"values has the shape \[3, 20, 3\], and \[3, 21, 3\]"):
+    with pytest.raises(
+        ValueError, match=r"values has the shape \[3, 20, 3\], but .* expects \[3, 21, 3\]"
+    ):
         model(values[:, 1:], marks, decoder_values, decoder_marks)
     with pytest.raises(ValueError, match="decoder_values is missing"):
         model(values, marks)

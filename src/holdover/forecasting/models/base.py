@@ -177,5 +177,5 @@ def _check_shape(name: str, tensor: Tensor | None, shape: tuple[int, int, int]) 
     if tuple(tensor.shape) != shape:
         raise ValueError(
             f"{name} has the shape {list(tensor.shape)}, but the model's configuration expects "
-            f"{list(shape)} [windows, steps, columns]; give it that, or change the configuration."
+            f"{list(shape)} for [windows, steps, columns]; give it that, or change the configuration."
         )
