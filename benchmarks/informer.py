@@ -27,7 +27,7 @@ from torch import Tensor
 from holdover.forecasting.data.windows import ForecastBatch
 from holdover.forecasting.models.informer import Informer
 from holdover.forecasting.models.informer_config import InformerConfig
-from holdover.forecasting.replay import record
+from holdover.forecasting.task import record
 from holdover.runs.provenance import choose_device, provenance, write_record
 from holdover.training.compile_checks import distances, gradients_of, untouched, wrong_gradients
 

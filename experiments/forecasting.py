@@ -3,9 +3,9 @@
     holdover run experiments/forecasting.py --scale real --together 12        an H200
     holdover run experiments/forecasting.py --scale small                     ETTh1 alone
 
-A run for each data set, horizon, forecaster, order of the training windows and seed. Lengths and layers
-are those of Informer's scripts, the heads with a recurrence those of the RSA paper's result folders.
-Every test window is scored, with DLinear and the last row repeated beside.
+One run for each data set, horizon, forecaster, order of the training windows and seed. Lengths and
+layers are those of Informer's scripts; the heads with a recurrence are those of the RSA paper's folders.
+Every test window is scored. DLinear and repeating the last row are scored on the same windows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,35 +43,35 @@ INFORMERS = ("informer", "rsa-informer")
 ARMS = (*INFORMERS, "dlinear")
 FLOAT32 = "informer in float32"
 METRICS = {"mse": "squared", "mae": "absolute"}
-# Not published: every dilated head takes the next of these in turn.
+# Not published: the dilated heads take these in turn.
 DILATIONS = (6, 6, 12, 12)
 TOY = {"epochs": 1, "max_steps": 3}
 TOY_SHAPE = {"d_model": 16, "n_heads": 8, "d_ff": 32}
 ANCHOR = ("ETTh1", 24)
-# What Informer's code takes where nothing is said, instead of its script for that cell.
+# The defaults of Informer's code, instead of its script for that cell.
 BY_DEFAULT = {"past": 96, "label_len": 48, "shape": {}}
 DEFAULT = "informer by default"
 USERS_MSE = "0.526"
-# How far an MSE may be from what is reported of it, which differs as much from one user to another.
+# How far an MSE may be from a reported one; the reports of users differ as much.
 NEAR = 0.05
 # Cells in which the reproduction ran out of memory.
 UNMEASURED = [("ETTm1", 288), ("WTH", 336)]
-# Where Informer is also trained in float32, for what mixed precision changes.
+# Where Informer is also trained in float32, to measure the effect of mixed precision.
 PRECISE = [("ETTh1", 24), ("ETTh1", 168)]
-# From this many steps on a compiler's minute is won back over the seeds.
+# From this many steps on, compiling saves more time over the seeds than it takes.
 COMPILED = 168
 STEPS_OF_A_MEASUREMENT = 3
 GB = 1e9
-# From this horizon on linear models and Informer were compared in print.
+# The shortest horizon at which a paper compared linear models with Informer.
 LONG = 96
 
 
 @dataclass(frozen=True)
 class Scale:
     places: Sequence[Place]
-    sequential: Sequence[Place]  # where windows are also read in their order
-    heavy: Sequence[Place] = ()  # whose memory is compared
-    half: bool = False  # whether products are in 16 bits, and long windows compiled
+    sequential: Sequence[Place]  # where windows are also read in order
+    heavy: Sequence[Place] = ()  # where memory is compared
+    half: bool = False  # whether products are in bfloat16, and long windows compiled
     precise: Sequence[Place] = ()  # where Informer is trained in float32 as well
 
 
@@ -96,34 +96,34 @@ def runs(scale: str, seeds: Sequence[int]) -> list[Run]:
     chosen = SCALES[scale]
     ordered = [(place, "shuffled") for place in chosen.places]
     ordered += [(place, "sequential") for place in chosen.sequential]
-    found = []
+    chosen_runs = []
     for seed in seeds:
         for place, order in ordered:
             for arm in ARMS:
                 settings = settings_of(place, arm, order) | precision(chosen, place, arm)
-                found.append(Run(named(place, arm, order), forecast, settings, seed))
+                chosen_runs.append(Run(named(place, arm, order), forecast, settings, seed))
         for place in chosen.precise:
             settings = settings_of(place, "informer", "shuffled")
-            found.append(Run(named(place, FLOAT32), forecast, settings, seed))
+            chosen_runs.append(Run(named(place, FLOAT32), forecast, settings, seed))
         if ANCHOR in chosen.places:
             settings = settings_of(ANCHOR, "informer", "shuffled") | BY_DEFAULT
             settings |= precision(chosen, ANCHOR, "informer")
-            found.append(Run(named(ANCHOR, DEFAULT), forecast, settings, seed))
-    return [*found, *memory_runs(chosen, seeds[0])]
+            chosen_runs.append(Run(named(ANCHOR, DEFAULT), forecast, settings, seed))
+    return [*chosen_runs, *memory_runs(chosen, seeds[0])]
 
 
 def memory_runs(chosen: Scale, seed: int) -> list[Run]:
-    """A few steps say what training takes."""
-    found = []
+    """A few steps suffice to measure the memory of training."""
+    measured_runs = []
     for place in chosen.heavy:
         after: tuple[str, ...] = ()
         for arm in INFORMERS:
             settings = settings_of(place, arm, "shuffled") | precision(chosen, place, arm)
             settings["max_steps"] = STEPS_OF_A_MEASUREMENT
-            found.append(Run(in_memory(place, arm), measure_memory, settings, seed, after))
-            # What the other takes is divided by it.
-            after = (found[-1].name,)
-    return found
+            measured_runs.append(Run(in_memory(place, arm), measure_memory, settings, seed, after))
+            # The memory of RSA-Informer is divided by Informer's.
+            after = (measured_runs[-1].name,)
+    return measured_runs
 
 
 def precision(chosen: Scale, place: Place, arm: str) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def precision(chosen: Scale, place: Place, arm: str) -> dict[str, Any]:
 
 
 def in_memory(place: Place, arm: str) -> str:
-    return f"{said(place)} memory of {arm}"
+    return f"{cell_name(place)} memory of {arm}"
 
 
 def named(place: Place, arm: str, order: str = "shuffled") -> str:
@@ -176,12 +176,12 @@ def recurrence(place: Place) -> dict[str, Any]:
 def forecast(work: RunContext) -> dict[str, Any]:
     """Train and score one forecaster."""
     run = work.train_forecaster(**opened(work))
-    # A run's folder stands for its best checkpoint.
+    # The folder of a run opens its best checkpoint.
     return measured(work.evaluate_forecaster(run), log_of(run))
 
 
 def measure_memory(work: RunContext) -> dict[str, Any]:
-    """Of a training's beginning; validations are part of it."""
+    """The memory of the first steps of a training, including validations."""
     run = work.train_forecaster(**opened(work))
     work.read(read_run(last_checkpoint(run) / RUN)["data"] | {"part": "train"})
     measures: dict[str, Any] = {"training_memory": training_memory(run)}
@@ -191,14 +191,14 @@ def measure_memory(work: RunContext) -> dict[str, Any]:
 
 
 def opened(work: RunContext) -> dict[str, Any]:
-    """The settings, with a file in place of the series that has none."""
+    """The settings; the artificial series gets a file."""
     if work.settings["data"] != WAVES:
         return dict(work.settings)
     return {**work.settings, "data": str(write_waves(work.folder / f"{WAVES}.csv"))}
 
 
 def write_waves(path: Path, rows: int = 400) -> Path:
-    """Hours of three columns with a day in them: data that is there on every machine."""
+    """Hourly data with a daily season in three columns, so that no file is needed."""
     hours = np.arange(rows)
     noise = np.random.default_rng(0).normal(scale=0.1, size=(rows, 3))
     values = np.sin(2 * np.pi * hours[:, None] / 24 + np.arange(3)) + noise
@@ -211,7 +211,7 @@ def write_waves(path: Path, rows: int = 400) -> Path:
 
 
 def measured(evaluation: Mapping[str, Any], log: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of an evaluation, whose rows are the forecaster and what needs no training, and of the log."""
+    """Measures from an evaluation, which also has the naive forecasters, and from a training log."""
     own = evaluation["rows"][0]
     measures = errors(own)
     if own["kind"] == "informer":
@@ -230,13 +230,13 @@ def measured(evaluation: Mapping[str, Any], log: Sequence[Mapping[str, Any]]) ->
 
 def errors(row: Mapping[str, Any]) -> dict[str, Any]:
     over, units = f"{row['units']} {row['interval_over']}", row["per_unit"]
-    found = {}
+    measures = {}
     for name, sums in METRICS.items():
         interval = row["intervals"][name]
         bounds = (interval["low"], interval["high"])
-        found[name] = bounded(row["scaled"][name], bounds, over)
-        found[name] |= in_units(units[sums], units["targets"])
-    return found
+        measures[name] = bounded(row["scaled"][name], bounds, over)
+        measures[name] |= in_units(units[sums], units["targets"])
+    return measures
 
 
 def layout(scale: str) -> Layout:
@@ -265,10 +265,10 @@ def layout(scale: str) -> Layout:
 
 
 def answer(chosen: Scale) -> Answer:
-    """In the first cell whose horizon is long."""
+    """The answer for the first cell with a long horizon."""
     place = next((place for place in chosen.places if place[1] >= LONG), chosen.places[-1])
     return Answer(
-        f"Forecasts of {said(place)}, MSE: Informer {{}}, which recurrence in its attention (RSA) "
+        f"Forecasts of {cell_name(place)}, MSE: Informer {{}}, which recurrence in its attention (RSA) "
         "changes by {}; a linear model {}.",
         [
             Value("mse", named(place, "informer"), form="{:.3f}"),
@@ -278,8 +278,8 @@ def answer(chosen: Scale) -> Answer:
     )
 
 
-def of(name: str, found: Sequence[Place]) -> list[Place]:
-    return [place for place in found if place[0] == name]
+def of(name: str, cells: Sequence[Place]) -> list[Place]:
+    return [place for place in cells if place[0] == name]
 
 
 def claims(chosen: Scale) -> list[Claim]:
@@ -293,12 +293,12 @@ def claims(chosen: Scale) -> list[Claim]:
             ),
             "below",
             1.1,
-            said(place),
+            cell_name(place),
         )
         for place in chosen.heavy
     ]
     linear = [
-        Expectation(above(place, "dlinear", "shuffled"), "below", said=said(place))
+        Expectation(above(place, "dlinear", "shuffled"), "below", said=cell_name(place))
         for place in chosen.places
         if place[0].startswith("ETT") and place[1] >= LONG
     ]
@@ -338,11 +338,11 @@ def claims(chosen: Scale) -> list[Claim]:
     ]
 
 
-def lowered(found: Sequence[Place], order: str) -> list[Expectation]:
-    """One for each cell in which the paper's table has a lower error."""
+def lowered(cells: Sequence[Place], order: str) -> list[Expectation]:
+    """One for each cell in which the paper's table has a lower error for RSA."""
     return [
-        Expectation(above(place, "rsa-informer", order), "below", said=said(place))
-        for place in found
+        Expectation(above(place, "rsa-informer", order), "below", said=cell_name(place))
+        for place in cells
         if printed_lower(place)
     ]
 
@@ -359,18 +359,18 @@ def anchored(chosen: Scale, arm: str, expected: float) -> list[Expectation]:
     return [Expectation(value, "within", expected, "MSE", NEAR)]
 
 
-def said(place: Place) -> str:
+def cell_name(place: Place) -> str:
     return f"{place[0]}-{place[1]}"
 
 
 def above(place: Place, arm: str, order: str, metric: str = "mse") -> Value:
-    """An error above Informer's."""
+    """An error minus that of Informer."""
     return Value(metric, named(place, arm, order), named(place, "informer", order), "{:+.3f}")
 
 
-def error_table(name: str, found: Sequence[Place], order: str) -> Table:
+def error_table(name: str, cells: Sequence[Place], order: str) -> Table:
     rows: list[list[Cell]] = []
-    for place in found:
+    for place in cells:
         for number, metric in enumerate(METRICS):
             informer, rsa, linear = (named(place, arm, order) for arm in ARMS)
             rows.append(
@@ -433,20 +433,20 @@ def anchor_table() -> Table:
         )
     ]
     return Table(
-        f"How near our Informer is to the original: {said(ANCHOR)}",
+        f"How near our Informer is to the original: {cell_name(ANCHOR)}",
         ["lengths and layers", "MSE", "MAE", "MSE reported", "MAE reported", "by"],
         rows,
         "The defaults read twice as many rows in front of the forecast.",
     )
 
 
-def cost_table(found: Sequence[Place]) -> Table:
+def cost_table(cells: Sequence[Place]) -> Table:
     rows: list[list[Cell]] = []
-    for place in found:
+    for place in cells:
         informer, rsa = (in_memory(place, arm) for arm in INFORMERS)
         rows.append(
             [
-                said(place),
+                cell_name(place),
                 *(Value("parameters", named(place, arm), form="{:,.0f}") for arm in INFORMERS),
                 *(Value("training_memory", run, unit=GB) for run in (informer, rsa)),
                 Value("memory_over_informer", rsa, form="{:.3f}"),
@@ -470,14 +470,14 @@ def cost_table(found: Sequence[Place]) -> Table:
     )
 
 
-def precision_table(found: Sequence[Place]) -> Table:
+def precision_table(cells: Sequence[Place]) -> Table:
     rows: list[list[Cell]] = []
-    for place in found:
+    for place in cells:
         for metric in METRICS:
             half, full = named(place, "informer"), named(place, FLOAT32)
             rows.append(
                 [
-                    f"{said(place)}, {metric.upper()}",
+                    f"{cell_name(place)}, {metric.upper()}",
                     *(Value(metric, run, form="{:.3f}") for run in (half, full)),
                     Value(metric, half, full, "{:+.3f}"),
                 ]
@@ -490,12 +490,12 @@ def precision_table(found: Sequence[Place]) -> Table:
     )
 
 
-def horizon_figure(name: str, found: Sequence[Place]) -> Figure:
+def horizon_figure(name: str, cells: Sequence[Place]) -> Figure:
     series = [
-        Series(arm, [(place[1], Value("mse", named(place, arm), form="{:.3f}")) for place in found])
+        Series(arm, [(place[1], Value("mse", named(place, arm), form="{:.3f}")) for place in cells])
         for arm in ARMS
     ]
-    repeated = [(place[1], Value("repeat_mse", named(place, "informer"))) for place in found]
+    repeated = [(place[1], Value("repeat_mse", named(place, "informer"))) for place in cells]
     return Figure(
         f"Error over the horizon: {name}",
         "Rows ahead",

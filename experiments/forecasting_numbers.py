@@ -1,10 +1,10 @@
-"""Forecasting: lengths and layers of Informer's scripts, heads of the RSA paper, what was printed."""
+"""Forecasting: lengths and layers of Informer's scripts, heads of the RSA paper, published errors."""
 
 from typing import Any
 
-# Series of the scale smoke, which has no files.
+# Artificial series of the scale smoke, which needs no files.
 WAVES = "waves"
-# past, label_len, and where they differ from the defaults: factor, layers of encoder and decoder.
+# past and label_len; factor and layers of encoder and decoder only if they differ from the defaults.
 SCRIPTS: dict[str, dict[int, dict[str, int]]] = {
     "ETTh1": {
         24: {"past": 48, "label_len": 48, "factor": 3},
@@ -32,8 +32,8 @@ SCRIPTS: dict[str, dict[int, dict[str, int]]] = {
     },
     WAVES: {6: {"past": 24, "label_len": 12}, 12: {"past": 24, "label_len": 12}},
 }
-# Heads with a recurrence: regular, cos, sin, and the dilated three. The cells whose folders do not
-# exist have those of the cell before.
+# Heads with a recurrence: regular, cos, sin, and the dilated three. A cell without a result folder has
+# those of the cell before it.
 HEADS: dict[str, dict[int, list[int]]] = {
     "ETTh1": {
         24: [0, 2, 2, 0, 2, 2],
@@ -61,7 +61,7 @@ HEADS: dict[str, dict[int, list[int]]] = {
     },
     WAVES: {6: [0, 2, 2, 0, 2, 2], 12: [4, 0, 0, 4, 0, 0]},
 }
-# MSE and MAE as printed: Informer and RSA-Informer of the RSA paper, then of its reproduction (which ran
+# Published MSE and MAE: Informer and RSA-Informer in the RSA paper, then in its reproduction (which ran
 # out of memory in four cells), then the original Informer.
 PUBLISHED: dict[str, dict[int, tuple[Any, ...]]] = {
     "ETTh1": {

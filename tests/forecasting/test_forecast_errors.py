@@ -1,4 +1,4 @@
-"""What is refused around forecasters: one sentence that says what is wrong and what would be right."""
+"""Bad settings, files and folders: one sentence says what is wrong and what to do."""
 
 import json
 
@@ -19,8 +19,8 @@ def test_a_model_that_is_none(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"data": None}, "Say which data"),
-        ({"data": "nowhere.csv"}, "'nowhere.csv' is neither a file nor one of the data sets"),
+        ({"data": None}, "--data is missing"),
+        ({"data": "nowhere.csv"}, "'nowhere.csv' is neither a file nor a named data set"),
         ({"past": 0}, "past=0 must be at least 1"),
         ({"rows": 0}, "rows=0 must be at least 1"),
         ({"label_len": 4}, "label_len=4 is for a decoder, and dlinear has none"),
@@ -28,18 +28,21 @@ def test_a_model_that_is_none(tmp_path, capsys):
         ({"added_learning_rate": 1e-3}, "a forecaster is trained as a whole"),
         ({"shape": "moving_avrage=3"}, "did you mean moving_average?"),
         ({"shape": "moving_average=4"}, "moving_average=4 must be odd"),
-        ({"shape": "moving_average=many"}, "No dlinear can be made so"),
-        ({"shape": "pred_len=3"}, "pred_len follows from the data, past, ahead and label_len"),
+        ({"shape": "moving_average=many"}, "A dlinear cannot have this shape"),
+        (
+            {"shape": "pred_len=3"},
+            "pred_len is determined by --data, --past, --ahead and --label-len",
+        ),
         (
             {"model": "repeat", "shape": "period=3"},
-            "not a setting of repeat; it has none to change",
+            "not a setting of repeat; it has no settings",
         ),
         ({"model": "seasonal", "past": 12}, "period=24 must be at most seq_len=12"),
         ({"model": "informer", "label_len": 25}, "label_len=25 must be at most seq_len=24"),
         ({"model": "informer", "shape": "d_model=9,n_heads=2"}, "d_model=9 must be even"),
-        ({"features": "S"}, "set target to one of load, temperature"),
+        ({"features": "S"}, "set --target to one of load, temperature"),
         ({"order": "random"}, "order='random' was given where"),
-        ({"split": "70/30"}, "split='70/30' is not understood"),
+        ({"split": "70/30"}, "--split '70/30' has an unknown form"),
         ({"schedule": "falling"}, "schedule='falling' was given where"),
         ({"device": "tpu"}, "device='tpu' was given where"),
         ({"validate_every": 0}, "validate_every=0 must be at least 1"),
@@ -72,8 +75,8 @@ def changed(tmp_path, line, text):
         (5, "2020-01-01 03:00:00,high,5.0", "line 5, column load: 'high' is"),
         (5, "2020-01-01 03:00:00,,5.0", "column load"),
         (5, "2020-01-01 03:00:00,nan,5.0", "column load"),
-        (5, "tomorrow,1.0,5.0", "line 5, column date: 'tomorrow' is no time"),
-        (5, "2020-01-01 03:00:00,1.0", "line 5: 2 cells where the header has 3"),
+        (5, "tomorrow,1.0,5.0", "line 5, column date: 'tomorrow' is not a time"),
+        (5, "2020-01-01 03:00:00,1.0", "line 5: 2 cells, but the header has 3"),
         (1, "day,load,temperature", "has no column of times"),
         (5, "2020-01-01 02:00:00,1.0,5.0", "02:00:00"),
     ],
@@ -88,7 +91,9 @@ def test_bad_csvs(line, text, sentence, tmp_path, capsys):
 def test_too_few_rows(tmp_path, capsys):
     seasonal_csv(tmp_path / "power.csv", rows=40)
     said = refusal(capsys, command(tmp_path))
-    assert "the train part has 28 rows, too few for one window of 30 (past=24 + ahead=6)" in said
+    assert (
+        "the train part has 28 rows, too few for one window of 30 (--past 24 + --ahead 6)" in said
+    )
     seasonal_csv(tmp_path / "power.csv", rows=55)
     said = refusal(capsys, command(tmp_path, output=tmp_path / "other", ahead=12))
     assert "the valid part has 6 rows, too few for one window of 12" in said
@@ -118,7 +123,7 @@ def test_what_is_no_forecaster(tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     for folder, sentence in (
         (tmp_path / "empty", "is empty"),
-        (tmp_path / "nowhere", "is no forecaster (it has no holdover_series.json)"),
+        (tmp_path / "nowhere", "is not a forecaster (it has no holdover_series.json)"),
     ):
         output = str(tmp_path / "out")
         for verb in ("eval", "predict"):
@@ -144,7 +149,10 @@ def test_a_recipe_that_is_not_the_models(tmp_path, capsys):
     recipe = json.loads(path.read_text())
     path.write_text(json.dumps(recipe | {"past": 12}))
     words = ["forecast", "predict", "--model", str(run), "--output", str(tmp_path / "next.csv")]
-    assert "values has the shape [1, 12, 2], and [1, 24, 2]" in refusal(capsys, words)
+    assert (
+        "values has the shape [1, 12, 2], but the model's configuration expects [1, 24, 2]"
+        in refusal(capsys, words)
+    )
 
 
 def test_help(capsys):

@@ -1,4 +1,4 @@
-"""Evaluating forecasters: every window once, equal to a computation by hand, beside the naive ones."""
+"""Evaluating forecasters: every window once, equal to a computation by hand, with the naive ones."""
 
 import json
 
@@ -9,8 +9,8 @@ import torch
 from csvs import hourly, wide, written
 from forecasts import AHEAD, COLUMNS, PAST, evaluate, mse_of, seasonal_values, train
 from holdover.cli import entry as cli
-from holdover.forecasting.data.metrics import ForecastErrors
 from holdover.forecasting.folder import open_forecaster
+from holdover.forecasting.scoring import ForecastErrors
 from runs import flags_of, refusal
 
 
@@ -168,10 +168,10 @@ def test_plots(trained, tmp_path, capsys):
         "window.png",
         "window.svg",
     ]
-    assert "window=55 is not among the 55 of the test part" in refusal(
+    assert "--window 55 is not one of the 55 windows of the test part" in refusal(
         capsys, [*words, "--window", "55"]
     )
-    assert "wind is not forecast" in refusal(capsys, [*words, "--columns", "wind"])
+    assert "--columns wind is not forecast" in refusal(capsys, [*words, "--columns", "wind"])
     farther = train(trained.parent, ahead=7, epochs=1, output=tmp_path / "farther")
     said = refusal(capsys, ["forecast", "plot", str(trained), str(farther)])
     assert "does not forecast the same rows" in said
@@ -179,7 +179,7 @@ def test_plots(trained, tmp_path, capsys):
     assert "is the run of a forecaster: draw it with holdover forecast plot" in said
     other = tmp_path / "other.json"
     other.write_text('{"record": "evaluation"}')
-    assert "no record of holdover forecast eval" in refusal(
+    assert "not a record of holdover forecast eval" in refusal(
         capsys, ["forecast", "plot", str(other)]
     )
 
@@ -198,7 +198,7 @@ def test_no_number_is_not_scored(tmp_path, capsys):
     said = refusal(
         capsys, ["forecast", "eval", "--model", str(run), "--output", str(tmp_path / "e")]
     )
-    assert "is nan for load at step 3: what is no number cannot be scored" in said
+    assert "is nan for load at step 3: only numbers can be scored" in said
     said = refusal(
         capsys, ["forecast", "predict", "--model", str(run), "--output", str(tmp_path / "f.csv")]
     )

@@ -1,4 +1,4 @@
-"""What comes behind a file's end: the right times, real units, the same in another process."""
+"""Forecasts beyond the end of a file: times, units, and the same result in another process."""
 
 import subprocess
 import sys
@@ -52,7 +52,7 @@ def test_a_file_just_long_enough(tmp_path, capsys):
     assert cli.main(words(run, data=short, output=tmp_path / "next.csv", plot=False)) == 0
     shorter = seasonal_csv(tmp_path / "shorter.csv", rows=23)
     said = refusal(capsys, words(run, data=shorter, output=tmp_path / "next.csv"))
-    assert "shorter.csv has 23 rows where a forecast is made from past=24" in said
+    assert "shorter.csv has 23 rows, but the forecaster reads 24" in said
 
 
 def test_several_series(tmp_path, capsys):
@@ -74,7 +74,7 @@ def test_several_series(tmp_path, capsys):
         )
     assert found.series[1].times[0] == hourly(201, "2020-02-01T05")[200]
     said = refusal(capsys, words(run, output=output, series="west"))
-    assert "series=west is not in power.csv, which has north, south" in said
+    assert "--series west is not in power.csv, which has north, south" in said
 
 
 @pytest.mark.nightly
@@ -108,7 +108,7 @@ def test_the_data_are_not_written_over(tmp_path, capsys):
     run = train(tmp_path, model="repeat")
     before = (tmp_path / "power.csv").read_text()
     said = refusal(capsys, words(run, output=tmp_path / "power.csv"))
-    assert "is the data itself" in said and (tmp_path / "power.csv").read_text() == before
+    assert "is the file of --data" in said and (tmp_path / "power.csv").read_text() == before
     assert "is a folder" in refusal(capsys, words(run, output=tmp_path))
 
 

@@ -16,8 +16,7 @@ from holdover.forecasting.models.base import Forecaster
 from holdover.forecasting.models.informer import Informer
 from holdover.forecasting.models.informer_config import InformerConfig
 from holdover.forecasting.options import ForecastOptions
-from holdover.forecasting.replay import record
-from holdover.forecasting.task import Forecasting
+from holdover.forecasting.task import Forecasting, record
 from holdover.training.compile_checks import CompileMismatch
 from runs import (
     OtherGradient,
@@ -176,7 +175,7 @@ def test_what_has_nothing_to_learn_is_saved_at_once(model, tmp_path, capsys):
 def test_a_saved_forecaster_has_its_columns_and_scaler(tmp_path):
     run = train(tmp_path, features="MS", target="load")
     saved = open_forecaster(run)
-    # What is forecast stands last among what is read.
+    # The target is the last input.
     assert saved.recipe.inputs == ("temperature", "load") and saved.recipe.outputs == ("load",)
     assert (saved.model.config.enc_in, saved.model.config.c_out) == (2, 1)
     table = open_table(ForecastOptions.of(model="dlinear", data=str(tmp_path / "power.csv")))
@@ -199,7 +198,7 @@ def test_python_trains_as_the_command_line_does(tmp_path):
 
 
 def test_only_whole_batches_are_replayed(tmp_path):
-    """What was recorded has the shape of a whole batch; an epoch's last one may be smaller."""
+    """A recorded step has the shape of a whole batch; the last batch of an epoch may be smaller."""
     data = str(seasonal_csv(tmp_path / "power.csv"))
     options = ForecastOptions.of(model="dlinear", data=data, past=24, ahead=6, rows=50)
     prepared = prepare(open_table(options), options)
@@ -223,7 +222,7 @@ def test_only_whole_batches_are_replayed(tmp_path):
 
 @pytest.fixture
 def compiles_to(monkeypatch):
-    """A compiler whose forecasts are as they were written, but for a change; counts them."""
+    """A fake compiler that adds a change to the forecasts of the model and counts its calls."""
     sizes = []
 
     def use(change):
@@ -267,7 +266,7 @@ def test_compiled_forecasts_with_other_gradients_are_refused(tmp_path, compiles_
 @pytest.mark.parametrize("rsa", [{}, {"rsa": True}, {"rsa": True, "lazy_rem": True}], ids=str)
 @pytest.mark.sampled(3)
 def test_a_compiler_can_follow_informer_to_its_end(rsa):
-    """Without a compiler's minutes: the whole reading is one graph, with the same random numbers."""
+    """The whole `read` is one graph with the same random numbers; a backend that does not compile."""
     torch.manual_seed(0)
     sizes = {"seq_len": 12, "label_len": 6, "pred_len": 6, "d_model": 16, "n_heads": 8, "d_ff": 16}
     model = Informer(InformerConfig(**sizes, **rsa)).train()

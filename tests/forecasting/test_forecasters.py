@@ -1,4 +1,4 @@
-"""The forecasters to compare with, against hand computations, and their table."""
+"""The simple forecasters against hand computations, and the table of all forecasters."""
 
 import pytest
 import torch

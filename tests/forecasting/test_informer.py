@@ -1,4 +1,4 @@
-"""Informer and RSA-Informer against loops, and what holds of them beyond that."""
+"""Informer and RSA-Informer against plain loops, and their further properties."""
 
 import pytest
 import torch
@@ -7,10 +7,9 @@ from transformers import AutoConfig, AutoModel
 
 import reference.informer as slow
 from holdover.forecasting.models import informer_attention
-from holdover.forecasting.models.informer import Informer
+from holdover.forecasting.models.informer import Distilling, Informer, SeriesEmbedding
 from holdover.forecasting.models.informer_attention import ProbSparse, how_many, self_attention
 from holdover.forecasting.models.informer_config import InformerConfig, encoder_lengths
-from holdover.forecasting.models.informer_layers import Distilling, SeriesEmbedding
 from holdover.ops.rem import rem
 
 SIZES = {
@@ -49,7 +48,7 @@ def inputs(config, batch=3, seed=1):
 
 
 def drawn_by(generator, config):
-    """One list a query for each layer, as the model draws them."""
+    """The samples of each layer, one list per query, as the model draws them."""
     lengths = encoder_lengths(config) + [config.label_len + config.pred_len] * config.d_layers
     for length in lengths:
         shape = (length, slow.how_many(config.factor, length))
@@ -82,7 +81,7 @@ def assert_same(model, batch):
     names = [name for name, _ in model.named_parameters()]
     for name, one, other in zip(names, gradients, slow_gradients, strict=True):
         torch.testing.assert_close(one, other, **EXACT, msg=lambda text, name=name: name + text)
-        # No softmax sees what is added to all keys alike, and in a batch's norm a bias is taken off.
+        # A softmax ignores a constant added to all keys, and a batch norm subtracts a bias.
         if not name.endswith(("key.bias", "conv.bias")):
             assert other.abs().sum() > 0, name
 
@@ -92,7 +91,7 @@ def assert_same(model, batch):
 @pytest.mark.parametrize("recurrence", [{}, RSA], ids=["plain", "rsa"])
 @pytest.mark.sampled(2)
 def test_it_is_the_loops(recurrence, attention, distil):
-    """In training, with the norms of the batch: forecasts and all gradients."""
+    """In training mode, with batch statistics: forecasts and all gradients."""
     model = informer(attention=attention, distil=distil, **recurrence).train()
     assert_same(model, inputs(model.config))
 
@@ -134,7 +133,7 @@ def test_in_evaluation_the_norms_are_the_running_ones(attention):
 
 
 def test_the_rows_of_a_recurrence_are_those_of_the_queries_that_attend(monkeypatch):
-    """The first rows in their place, as a published reproduction had them, are found out."""
+    """The check fails if the first rows are taken instead, as in a published reproduction."""
     model = informer(**RSA).train()
     batch = inputs(model.config)
     assert_same(model, batch)
@@ -190,7 +189,7 @@ def decoder_attention(**changes):
 
 @pytest.mark.parametrize("attention", ["full", "prob"])
 def test_masked_attention_reads_no_later_step(attention):
-    """Unmixed. What ProbSparse selects is held: a choice has no gradient."""
+    """Without mix. The selection of ProbSparse is fixed, because a choice has no gradient."""
     masked, hidden = decoder_attention(attention=attention, mix=False)
     assert not reach(masked, hidden).triu(1).any()
     assert reach(masked, hidden).tril().sum() > 13
@@ -208,7 +207,7 @@ def test_in_full_nothing_at_all_comes_from_later_steps():
 
 @torch.no_grad()
 def test_which_queries_attend_depends_on_later_steps(monkeypatch):
-    """As published: the measure reads sampled keys of any place. With the choice held nothing does."""
+    """As published, the measure reads sampled keys at any step. With a fixed choice nothing does."""
     masked, hidden = decoder_attention(attention="prob", mix=False)
     changed = hidden.clone()
     changed[:, 7:] *= 20
@@ -257,7 +256,7 @@ def test_mixed_heads_in_front_have_no_part_in_the_forecast(mix, silent):
 @torch.no_grad()
 @pytest.mark.parametrize("attention", ["full", "prob"])
 def test_a_forecast_knows_what_was_observed_and_the_calendar_alone(attention):
-    """The decoder's values of the steps asked for are zeros; its marks are known beforehand."""
+    """The decoder reads zeros as values of the steps to forecast; their marks are known."""
     model = informer(attention=attention, **RSA).eval()
     values, marks, decoder_values, decoder_marks = inputs(model.config)
     decoder_values[:, :2] = values[:, -2:]
@@ -268,7 +267,7 @@ def test_a_forecast_knows_what_was_observed_and_the_calendar_alone(attention):
     assert torch.equal(model.forecast(values, marks, decoder_marks[:, 2:]), expected)
 
 
-# ---- what is drawn
+# ---- sampling
 
 
 @torch.no_grad()
@@ -348,7 +347,7 @@ def test_closed_gates_leave_informer(changes):
 
 
 class Made(TorchDispatchMode):
-    """The elements of the largest tensor that any operation makes."""
+    """The number of elements of the largest tensor that an operation creates."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -366,7 +365,7 @@ class Made(TorchDispatchMode):
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("lazy", [False, True])
 def test_no_square_is_made(masked, lazy):
-    """Neither by the recurrence nor by what selects: rows of those that attend are the largest."""
+    """Neither the recurrence nor the selection: the rows of attending queries are the largest."""
     length = 720
     config = InformerConfig(**{**SIZES, **RSA, "factor": 5, "lazy_rem": lazy})
     attention = self_attention(config, masked)
@@ -436,18 +435,21 @@ def test_half_precision_is_near_single(changes):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"seq_len": 2, "label_len": 2}, "seq_len=2 leaves 2 steps to a convolution over 3"),
+        ({"seq_len": 2, "label_len": 2}, "seq_len=2 leaves 2 steps for a convolution over 3"),
         ({"seq_len": 8, "e_layers": 4}, "seq_len=8 leaves 2 steps"),
-        ({"label_len": 0, "pred_len": 2}, "pred_len=2 leave the decoder"),
+        ({"label_len": 0, "pred_len": 2}, "pred_len=2 leave fewer than 3 steps for the decoder"),
         ({"label_len": 30}, "label_len=30 must be at most seq_len=21"),
         ({"pred_len": 0}, "pred_len=0 must be a whole number of at least 1"),
         ({"d_model": 18}, "d_model=18 must be even and a multiple of n_heads=4"),
-        ({"attention": "sparse"}, "attention='sparse' is not a choice; use one of 'prob', 'full'"),
-        ({"activation": "elu"}, "activation='elu' is not a choice"),
+        (
+            {"attention": "sparse"},
+            "attention='sparse' is not a valid choice; use one of 'prob', 'full'",
+        ),
+        ({"activation": "elu"}, "activation='elu' is not a valid choice"),
         ({"dropout": 1.5}, "dropout=1.5 must be a number of at least 0"),
         ({"sample_seed": -1}, "sample_seed=-1 must be a whole number of at least 0"),
-        ({"lazy_rem": True}, "lazy_rem=True does nothing without rsa=True"),
-        ({"rsa": True}, "asks for 8 heads with a recurrence, and n_heads=4"),
+        ({"lazy_rem": True}, "lazy_rem=True needs rsa=True"),
+        ({"rsa": True}, "asks for 8 heads with a recurrence, but n_heads=4"),
         ({"rsa": True, "rem_counts": 4}, "rem_counts=4 must be a list of whole numbers"),
         ({**RSA, "rem_dilations": ()}, "for each of the 1 dilated heads"),
     ],
@@ -461,7 +463,9 @@ def test_sizes_that_cannot_be_are_refused(changes, words):
 def test_inputs_of_other_shapes_are_refused():
     model = informer().eval()
     values, marks, decoder_values, decoder_marks = inputs(model.config)
-    with pytest.raises(ValueError, match=r"values has the shape \[3, 20, 3\], and \[3, 21, 3\]"):
+    with pytest.raises(
+        ValueError, match=r"values has the shape \[3, 20, 3\], but .* expects \[3, 21, 3\]"
+    ):
         model(values[:, 1:], marks, decoder_values, decoder_marks)
     with pytest.raises(ValueError, match="decoder_values is missing"):
         model(values, marks)

@@ -1,12 +1,16 @@
 """Frequencies: inferred, continued beyond the end, and the features of their times."""
 
 import numpy as np
+import pandas
 import pytest
 
-from holdover.forecasting.data.features import BY_UNIT, feature_names, time_features
-from holdover.forecasting.data.frequency import Frequency, infer_frequency
-
-pandas = pytest.importorskip("pandas")
+from holdover.forecasting.data.frequency import (
+    BY_UNIT,
+    Frequency,
+    feature_names,
+    infer_frequency,
+    time_features,
+)
 
 # pandas' name, ours, steps of a season
 KNOWN = [
@@ -75,19 +79,21 @@ def test_five_business_days_are_also_five_days():
 
 
 def reference(times, unit):
-    """Informer's features as its paper's code has them, by pandas' calendar."""
-    index = pandas.DatetimeIndex(times)
-    number = {
-        "second of minute": index.second / 59.0,
-        "minute of hour": index.minute / 59.0,
-        "hour of day": index.hour / 23.0,
-        "day of week": index.day_of_week / 6.0,
-        "day of month": (index.day - 1) / 30.0,
-        "day of year": (index.day_of_year - 1) / 365.0,
-        "week of year": (index.isocalendar().week.to_numpy().astype(float) - 1) / 52.0,
-        "month of year": (index.month - 1) / 11.0,
-    }
-    return np.stack([np.asarray(number[name], float) - 0.5 for name in BY_UNIT[unit]], axis=1)
+    """Informer's features as in the code of its paper, by Python's own calendar."""
+    rows = []
+    for time in times.astype("datetime64[us]").tolist():
+        value = {
+            "second of minute": time.second / 59,
+            "minute of hour": time.minute / 59,
+            "hour of day": time.hour / 23,
+            "day of week": time.weekday() / 6,
+            "day of month": (time.day - 1) / 30,
+            "day of year": (time.timetuple().tm_yday - 1) / 365,
+            "week of year": (time.isocalendar().week - 1) / 52,
+            "month of year": (time.month - 1) / 11,
+        }
+        rows.append([value[name] - 0.5 for name in BY_UNIT[unit]])
+    return np.array(rows)
 
 
 @pytest.mark.parametrize("unit", BY_UNIT)

@@ -1,4 +1,4 @@
-"""Errors of forecasts: divided once, in both units, over every window, and paired by blocks."""
+"""Errors of forecasts: sums divided once, both units, every window, blocks for pairing."""
 
 import json
 
@@ -8,10 +8,10 @@ import torch
 
 from csvs import hourly, refused, values_of, wide, written
 from holdover.evaluation.intervals import Resampled
-from holdover.forecasting.data.metrics import ForecastErrors
 from holdover.forecasting.data.named import open_series
 from holdover.forecasting.data.options import SeriesOptions
 from holdover.forecasting.data.prepare import prepare
+from holdover.forecasting.scoring import ForecastErrors
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def cut(table, past=12, ahead=5, **options):
 
 
 def repeated(batch, outputs):
-    """The last value, again and again; the outputs are the last columns that are read."""
+    """A forecast that repeats the last value; the outputs are the last input columns."""
     last = batch.values[:, -1:, batch.values.shape[2] - outputs :]
     return last.expand(-1, batch.future.shape[1], -1)
 
@@ -70,7 +70,7 @@ def test_both_units(table, features):
 
 
 def test_batches_do_not_change_the_result(table):
-    """A mean of batches' means would: the last one is short."""
+    """A mean of the means of batches would change, because the last batch is short."""
     prepared = cut(table)
     results = [scored(prepared, size) for size in (1, 7, 75, 1000)]
     for result in results[1:]:
@@ -136,7 +136,7 @@ def test_another_shape(table):
     errors = ForecastErrors(prepared.test, prepared.recipe)
     batch = next(prepared.test.batches(8))
     said = refused(errors.add, torch.zeros(8, 5, 3), batch)
-    assert "(8, 5, 3) where the future of the batch has (8, 5, 1)" in said
+    assert "(8, 5, 3), but the future of the batch has (8, 5, 1)" in said
 
 
 def long_file(path, names, rows=60):

@@ -1,4 +1,4 @@
-"""The data sets with a name: where they are looked for, checksums, what is said without them."""
+"""Named data sets: where they are searched, checksums, and the errors without them."""
 
 import hashlib
 import lzma
@@ -11,7 +11,7 @@ from holdover.forecasting.data import named
 from holdover.forecasting.data.named import NAMED, open_series
 from holdover.forecasting.data.options import SeriesOptions
 from holdover.forecasting.data.prepare import prepare
-from holdover.forecasting.data.splits import SplitRule
+from holdover.forecasting.data.windows import SplitRule
 
 
 @pytest.fixture
@@ -79,6 +79,6 @@ def test_missing_files_are_named(data):
 
 def test_names_that_are_none(data):
     said = refusal("etth1", data_dir=data)
-    assert "neither a file nor one of the data sets" in said and "did you mean ETTh1?" in said
+    assert "neither a file nor a named data set" in said and "did you mean ETTh1?" in said
     assert "did you mean" not in refusal("", data_dir=data)
-    assert "leave out time_column" in refusal("ETTh1", data_dir=data, encoding="latin-1")
+    assert "leave out --time-column" in refusal("ETTh1", data_dir=data, encoding="latin-1")

@@ -1,8 +1,9 @@
-"""CSVs of series: both forms, times in many spellings, and what is said of files that are wrong."""
+"""CSVs of series: both forms, times in many spellings, and the errors for bad files."""
 
 import gzip
 import lzma
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ def refusal(path, **options):
 
 
 def hours(*lines, header="date,a,b"):
-    """Rows at consecutive hours; each line is what stands behind the time."""
+    """Rows at consecutive hours; each line holds the cells after the time."""
     return [
         header,
         *(f"2020-01-01 {hour:02}:00:00,{line}" for hour, line in enumerate(lines)),
@@ -30,7 +31,7 @@ def path(tmp_path):
     return tmp_path / "plant.csv"
 
 
-# What is read.
+# Files that are read.
 
 
 def test_wide(path):
@@ -85,8 +86,8 @@ def test_an_encoding_is_said(path):
     path.write_bytes("date,T (°C)\n2020-01-01,1\n2020-01-02,2\n".encode("latin-1"))
     assert open_series(str(path), encoding="latin-1").columns == ("T (°C)",)
     said = refusal(path)
-    assert "line 1: byte 8 is no utf-8" in said and "encoding=latin-1" in said
-    with pytest.raises(ValueError, match="encoding=klingon is not known"):
+    assert "line 1: byte 8 is not valid utf-8" in said and "--encoding (latin-1 reads" in said
+    with pytest.raises(ValueError, match="--encoding klingon is not an encoding"):
         open_series(str(path), encoding="klingon")
     path.write_bytes("date\tT (°C)\n2020-01-01\t1\n2020-01-02\t2\n".encode("utf-16"))
     assert open_series(str(path), encoding="utf-16").columns == ("T (°C)",)
@@ -120,7 +121,9 @@ def test_month_or_day_first_is_not_guessed(path):
     assert "month or the day" in refusal(path)
     table = open_series(str(path), date_format="%d/%m/%Y")
     assert table.series[0].times[1] == np.datetime64("2010-03-01")
-    assert "line 2, column date: '1/2/2010' is not written as" in refusal(path, date_format="%Y")
+    assert "line 2, column date: '1/2/2010' does not match --date-format %Y;" in refusal(
+        path, date_format="%Y"
+    )
     # One row that can only be read one way decides for all.
     written(path, "date,a", *(f"1/{day}/2010,{day}" for day in range(1, 32)))
     assert str(open_series(str(path)).frequency) == "1 day"
@@ -131,7 +134,7 @@ def test_zones(path):
     table = open_series(str(path))
     assert table.series[0].times[0] == np.datetime64("2020-01-01T00") and "zone Z" in table.notes[0]
     written(path, "date,a", "2020-01-01T00:00+01:00,1", "2020-01-01T01:00+02:00,1")
-    assert "line 3, column date: the zone is +02:00 where line 2 has +01:00" in refusal(path)
+    assert "line 3, column date: the zone is +02:00, but line 2 has +01:00" in refusal(path)
     assert "line 3, column date: the zone is UTC+02:00" in refusal(
         path, date_format="%Y-%m-%dT%H:%M%z"
     )
@@ -145,10 +148,12 @@ def test_the_time_column_is_found_or_said(path):
     said = refusal(path)
     assert "no column of times" in said and "among when, c0" in said
     assert open_series(str(path), time_column="when").columns == ("c0",)
-    assert "no column where: it has when, c0" in refusal(path, time_column="where")
+    assert "no column where, which --time-column names: give one of when, c0." in refusal(
+        path, time_column="where"
+    )
 
 
-# What is refused.
+# Files that are refused.
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b" \n , \n"])
@@ -159,9 +164,9 @@ def test_empty(path, content):
 
 def test_header_alone_and_times_alone(path):
     assert "a header and no rows" in refusal(written(path, "date,a"))
-    assert "no column beside date" in refusal(written(path, "date", "2020-01-01", "2020-01-02"))
+    assert "no column except date" in refusal(written(path, "date", "2020-01-01", "2020-01-02"))
     long = written(path, "unique_id,ds", "a,2020-01-01", "a,2020-01-02")
-    assert "no column beside ds and unique_id" in refusal(long)
+    assert "no column except ds and unique_id" in refusal(long)
 
 
 def test_no_csv_at_all(path, tmp_path):
@@ -181,7 +186,7 @@ def test_names_of_columns(path):
 
 def test_ragged_rows(path):
     said = refusal(written(path, *hours("1,2", "3", "4,5", "6,7,8")))
-    assert "line 3: 2 cells where the header has 3 columns (lines 3 and 5 in all)" in said
+    assert "line 3: 2 cells, but the header has 3 columns (lines 3 and 5 in all)" in said
 
 
 @pytest.mark.parametrize("cell", ["", "NaN", "nan", "NA", "null", "?", " "])
@@ -209,7 +214,7 @@ def test_cells_that_are_no_numbers(path, cell):
 )
 def test_cells_that_are_no_times(path, cell):
     said = refusal(written(path, "date,a", "2020-01-01 00:00,1", f"{cell},1"))
-    assert f"line 3, column date: '{cell}' is no time" in said
+    assert f"line 3, column date: '{cell}' is not a time like" in said
     assert "column date: no time in line 3;" in refusal(
         written(path, "date,a", "2020-01-01,1", ",1")
     )
@@ -218,7 +223,7 @@ def test_cells_that_are_no_times(path, cell):
 def test_unsorted_times(path):
     times = hourly(10)
     said = refusal(wide(path, times[[0, 1, 2, 5, 4, 3, 6, 7, 8, 9]], values_of(10, 1)))
-    assert "line 6: 2020-01-01 04:00:00 stands behind 2020-01-01 05:00:00 of line 5" in said
+    assert "line 6: 2020-01-01 04:00:00 is earlier than line 5, 2020-01-01 05:00:00, and" in said
     assert "1 more like it; sort the rows by time" in said
     # Keeping what is irregular does not make rows of the past the future.
     assert "sort the rows" in refusal(path, irregular="keep")
@@ -227,7 +232,7 @@ def test_unsorted_times(path):
 def test_repeated_times(path):
     times = hourly(10)[[0, 1, 1, 2, 3, 4, 5, 5, 6, 7]]
     said = refusal(wide(path, times, values_of(10, 1)))
-    assert "line 4: the time 2020-01-01 01:00:00 is there already, in line 3" in said
+    assert "line 4: line 3 has the same time, 2020-01-01 01:00:00 (" in said
     assert "(in all lines 4 and 9)" in said
     table = open_series(str(path), irregular="keep")
     assert len(table) == 10 and "lines 4 and 9" in table.notes[0]
@@ -237,7 +242,10 @@ def test_repeated_times(path):
 def test_gaps(path):
     times = np.delete(hourly(20), [3, 8, 9])
     said = refusal(wide(path, times, values_of(17, 1)))
-    assert "between line 4 (2020-01-01 02:00:00) and line 5 (2020-01-01 04:00:00) 1 row is" in said
+    assert (
+        "1 row is missing between line 4 (2020-01-01 02:00:00) and line 5 (2020-01-01 04:00:00),"
+        in said
+    )
     assert "3 in 2 gaps in all" in said
     table = open_series(str(path), irregular="keep")
     assert "3 missing rows not filled in (after lines 4 and 8)" in table.notes[0]
@@ -267,7 +275,7 @@ def test_a_problem_of_one_series_names_it(path):
     lines = [f"a,2020-01-0{day},1" for day in range(1, 6)]
     lines += [f"b,2020-01-0{day},1" for day in (1, 2, 4, 5, 6)]
     said = refusal(written(path, "unique_id,ds,y", *lines))
-    assert said.startswith("plant.csv, series b: between line 8")
+    assert said.startswith("plant.csv, series b: 1 row is missing between line 8")
     alone = written(path, "unique_id,ds,y", *lines[:6])
     assert "series b has 1 row at a single time" in refusal(alone)
     nameless = written(path, "unique_id,ds,y", *lines[:5], ",2020-01-06,1")
@@ -277,3 +285,10 @@ def test_a_problem_of_one_series_names_it(path):
 def test_records_name_no_folder(path, tmp_path):
     wide(path, hourly(3), values_of(3, 1))
     assert not re.search(str(tmp_path), repr(open_series(str(path))))
+
+
+def test_without_pandas(path, monkeypatch):
+    wide(path, hourly(3), values_of(3, 1))
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ValueError, match=r"pip install 'holdover\[forecast\]'\.$"):
+        open_series(str(path))

@@ -1,4 +1,4 @@
-"""Splits, scaling and windows: every row forecast, nothing known too early, the same batches again."""
+"""Splits, scaling and windows: every row is forecast, nothing leaks, and batches are repeatable."""
 
 import json
 
@@ -8,14 +8,11 @@ import torch
 
 from csvs import hourly, refused, values_of, wide, written
 from holdover.forecasting.data.frequency import Frequency
-from holdover.forecasting.data.future import beyond
 from holdover.forecasting.data.named import open_series
 from holdover.forecasting.data.options import SeriesOptions
-from holdover.forecasting.data.prepare import prepare
-from holdover.forecasting.data.recipe import Recipe
-from holdover.forecasting.data.scaler import Scaler
-from holdover.forecasting.data.splits import RowSpan, SplitRule
-from holdover.forecasting.data.windows import Rows, Windows
+from holdover.forecasting.data.prepare import beyond, prepare
+from holdover.forecasting.data.recipe import Recipe, Scaler
+from holdover.forecasting.data.windows import Rows, RowSpan, SplitRule, Windows
 from holdover.runs.settings import settings_of
 from holdover.text.prefetch import prefetch
 
@@ -88,8 +85,8 @@ def test_the_parts_follow_each_other_without_gaps(rows):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("half", "is not understood"),
-        ("70/30", "is not understood"),
+        ("half", "has an unknown form"),
+        ("70/30", "has an unknown form"),
         ("70/10/10", "does not add up to 100"),
         ("70/0/30", "leaves a part without rows"),
     ],
@@ -100,16 +97,18 @@ def test_rules_that_are_none(table, text, said):
 
 def test_months_that_do_not_fit(table):
     said = refusal(table, split="12/4/4 months")
-    assert "has 200 rows where split=12/4/4 months needs 14,400 (720 a month)" in said
-    with pytest.raises(ValueError, match="1 month apart, which does not divide 30 days"):
+    assert "has 200 rows, but --split '12/4/4 months' needs 14,400 (720 a month)" in said
+    with pytest.raises(ValueError, match="1 month apart, which does not divide the 30 days"):
         SplitRule.parse("12/4/4 months").spans(100, 4, Frequency(1, "month"), "x")
 
 
 def test_too_few_rows(table, panel):
     said = refusal(table, past=130, ahead=11)
-    assert "train part has 140 rows, too few for one window of 141 (past=130 + ahead=11)" in said
+    assert (
+        "train part has 140 rows, too few for one window of 141 (--past 130 + --ahead 11)" in said
+    )
     said = refusal(table, past=12, ahead=21)
-    assert "valid part has 20 rows, too few for one window of 21 (ahead=21;" in said
+    assert "valid part has 20 rows, too few for one window of 21 (--ahead 21;" in said
     assert "panel.csv, series south: the valid part has 9 rows" in refusal(panel, ahead=10)
     assert cut(table, past=130, ahead=10).about["windows"] == {"train": 1, "valid": 11, "test": 31}
 
@@ -120,7 +119,7 @@ def test_too_few_rows(table, panel):
 @pytest.mark.parametrize("past", [1, 2, 7, 24, 48])
 @pytest.mark.parametrize("ahead", [1, 3, 19, 20])
 def test_laws_of_windows(table, past, ahead):
-    """Over many lengths: all of a part is forecast, and nothing is read that comes later."""
+    """For many lengths: all rows of a part are forecast, and no later row is read."""
     prepared = cut(table, past, ahead)
     series = table.series[0]
     scaled = prepared.scaler.scale(series.values).astype(np.float32)
@@ -138,7 +137,7 @@ def test_laws_of_windows(table, past, ahead):
             assert window.marks.shape == (past, 4) and window.future_marks.shape == (ahead, 4)
             read |= set(range(first - past, first))
             forecast |= set(range(first, first + ahead))
-        # Validation and test forecast each of their rows, training all behind its first `past`.
+        # Validation and test forecast each of their rows, training all after its first `past`.
         assert forecast == set(range(start + (past if part == "train" else 0), stop))
         assert min(read) == (0 if part == "train" else start - past) and max(read) < stop - ahead
 
@@ -228,7 +227,7 @@ def test_features(table):
 
 
 def test_targets(table, panel):
-    assert "set target to one of c0, c1, c2" in refusal(table, features="S")
+    assert "set --target to one of c0, c1, c2" in refusal(table, features="S")
     assert "has no column power to forecast: it has c0, c1, c2" in refusal(table, target="power")
     assert cut(panel, features="MS").recipe.outputs == ("y",)
 
@@ -278,7 +277,7 @@ def test_scaled_and_back(panel):
 
 
 def test_one_column_is_restored_by_its_own_numbers(table):
-    """Of a forecast of one column from all."""
+    """As for a forecast of one column from all."""
     scaler = cut(table).scaler
     values = table.series[0].values
     back = scaler.restore(scaler.scale(values)[:, [2]], ["c2"])
@@ -298,7 +297,7 @@ def test_values_too_large_to_square(tmp_path):
     values = values_of(ROWS, 2)
     values[3, 1] = 1e308
     table = open_series(str(wide(tmp_path / "a.csv", hourly(ROWS), values)))
-    assert "Column c1 has values too large" in refusal(table)
+    assert "The values of column c1 are too large" in refusal(table)
 
 
 # Records, and files that come later.
@@ -381,7 +380,7 @@ def test_files_that_do_not_fit_a_forecaster(table, panel, tmp_path):
     said = mismatch(open_series(str(wide(path, days, values_of(60, 3)))), recipe)
     assert "1 day apart, those the forecaster was trained on 1 hour" in said
     said = mismatch(open_series(str(wide(path, hourly(11), values_of(11, 3)))), recipe)
-    assert "has 11 rows where a forecast is made from past=12" in said
+    assert "has 11 rows, but the forecaster reads 12" in said
     of_panel = cut(panel).recipe
     said = mismatch(open_series(str(wide(path, hourly(60), values_of(60, 1), ["y"]))), of_panel)
     assert "the series (without a name)" in said and "it knows north, south" in said

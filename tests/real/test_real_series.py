@@ -9,10 +9,10 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from holdover.forecasting.data.metrics import ForecastErrors
 from holdover.forecasting.data.named import open_series
 from holdover.forecasting.data.options import SeriesOptions
 from holdover.forecasting.data.prepare import prepare
+from holdover.forecasting.scoring import ForecastErrors
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("HOLDOVER_DATA"), reason="HOLDOVER_DATA names no folder with the data sets"

@@ -1,4 +1,4 @@
-"""Time series: train a forecaster, score it, forecast beyond a file's end, plot.
+"""Time series: train a forecaster, score it, forecast beyond the end of a file, plot.
 
 train_forecaster(ForecastOptions.of(model="dlinear", data="power.csv"))
 record = evaluate_forecaster(ForecastEvalOptions.of(model="runs/forecast"))

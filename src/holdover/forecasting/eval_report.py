@@ -1,4 +1,4 @@
-"""What holdover forecast eval shows: one table, and what must be known beside it."""
+"""The table that holdover forecast eval prints, and the notes below it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,9 +30,9 @@ def as_table(record: Mapping[str, Any]) -> Table:
         title=f"{data['data']}, {data['part']}: {own['windows']:,} windows, {ahead} rows ahead",
         title_justify="left",
         caption=f"Errors of scaled values; in brackets 95% intervals over {own['interval_over']} "
-        f"({own['units']}). The difference is {own['name']}'s MSE less that of the row, paired. None of "
-        "them says what another training seed would change. In units: MAE over all columns, each in "
-        "its own.",
+        f"({own['units']}). The difference is the MSE of {own['name']} minus that of the row, paired. "
+        "No interval covers what another training seed would change. In units: MAE over all columns, "
+        "each in its own unit.",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
         show_edge=False,
@@ -56,9 +56,9 @@ def as_table(record: Mapping[str, Any]) -> Table:
     return table
 
 
-def bounded(found: Mapping[str, Any], sign: str = "") -> str:
-    value, low, high = (found[name] for name in ("value", "low", "high"))
+def bounded(interval: Mapping[str, Any], sign: str = "") -> str:
+    value, low, high = (interval[name] for name in ("value", "low", "high"))
     if low is None:
         return f"{value:{sign}#.3g}"
-    # Brackets would be read as markup without the backslash.
+    # Without the backslash, rich takes the brackets as markup.
     return f"{value:{sign}#.3g} \\[{low:{sign}#.3g}, {high:{sign}#.3g}]"

@@ -1,4 +1,4 @@
-"""Figures of forecasts: the error at each step, and forecasts behind the rows they were made from."""
+"""Plots of forecasts: the error at each step ahead, and forecasts after the rows they follow."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,25 +12,25 @@ from ..evaluation.plots import Paths, look_of, need_values, write_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# More panels than these are not drawn unless they are asked for.
+# At most this many panels, unless columns are named.
 MOST_PANELS = 8
 OBSERVED = "#444444"
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """One column: what was observed, what was forecast, and what came where that is known."""
+    """One column: its history, its forecasts, and the true values if they are known."""
 
     column: str
     times: np.ndarray  # [history]
     observed: np.ndarray  # [history]
     future: np.ndarray  # [ahead] times
     forecasts: Mapping[str, np.ndarray]  # [ahead] of each forecaster
-    came: np.ndarray | None = None  # [ahead]
+    came: np.ndarray | None = None  # [ahead] true values
 
 
 def error_by_step(path_stem: str | Path, rows: Mapping[str, Mapping[str, Any]]) -> Paths:
-    """Scaled MSE and MAE of each row of an evaluation at every step ahead."""
+    """Scaled MSE and MAE of each forecaster in an evaluation, at every step ahead."""
     need_values(rows, "errors by step")
 
     def draw(panels: "Sequence[Axes]") -> None:
@@ -52,7 +52,7 @@ def error_by_step(path_stem: str | Path, rows: Mapping[str, Mapping[str, Any]]) 
 
 
 def forecast_figure(path_stem: str | Path, title: str, drawn: Sequence[Drawn]) -> Paths:
-    """A panel for each column, in its own units."""
+    """One panel per column, in its own units."""
     need_values({title: drawn}, "forecasts")
 
     def draw(panels: "Sequence[Axes]") -> None:
@@ -65,7 +65,7 @@ def forecast_figure(path_stem: str | Path, title: str, drawn: Sequence[Drawn]) -
                 observed = np.concatenate([observed, one.came])
             axes.plot(times, observed, color=OBSERVED, linewidth=1.2, label="observed")
             for number, (name, values) in enumerate(one.forecasts.items()):
-                # Begun at the last row observed, or a single step would be no line.
+                # Start at the last observed row, or a single step would not be a line.
                 joined = np.concatenate([one.observed[-1:], values])
                 at = np.concatenate([one.times[-1:], one.future])
                 look: dict[str, Any] = {**look_of(number), "marker": ""}
@@ -82,11 +82,11 @@ def forecast_figure(path_stem: str | Path, title: str, drawn: Sequence[Drawn]) -
 
 
 def drawn_columns(outputs: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """Which of the columns that are forecast to draw."""
+    """The columns to draw, out of those that are forecast."""
     unknown = [column for column in wanted if column not in outputs]
     if unknown:
         raise ValueError(
-            f"{unknown[0]} is not forecast: the forecaster's columns are {', '.join(outputs)}; draw "
-            "some of them."
+            f"--columns {unknown[0]} is not forecast: the forecaster's columns are "
+            f"{', '.join(outputs)}; give some of them."
         )
     return list(wanted) or list(outputs[:MOST_PANELS])

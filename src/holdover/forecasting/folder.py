@@ -1,4 +1,4 @@
-"""A forecaster in a folder: its weights, and the recipe by which it reads a file and forecasts in units.
+"""A forecaster in a folder: its weights, and the recipe for reading a file and forecasting in its units.
 
 config.json, model.safetensors    the model, in Hugging Face form
 holdover_series.json              columns, scaler, frequency, lengths
@@ -22,7 +22,7 @@ from .models.registry import FORECASTERS
 
 RECIPE = FORECASTER.file
 RECIPE_FIELDS = ("inputs", "outputs", "past", "ahead", "frequency", "scaler")
-# Sizes that follow from the series and its windows.
+# Sizes that the series and its windows determine.
 FROM_DATA = frozenset(
     {"enc_in", "dec_in", "c_out", "seq_len", "label_len", "pred_len", "time_features"}
 )
@@ -33,25 +33,25 @@ class SavedForecaster:
     model: Any
     kind: str  # its name among FORECASTERS
     recipe: Recipe
-    run: dict[str, Any] | None  # what it says of its training
+    run: dict[str, Any] | None  # the record of its training
 
 
 def build_forecaster(
     kind: str, recipe: Recipe, shape: dict[str, Any] | None = None, label_len: int | None = None
 ) -> Any:
-    """New weights, drawn from torch's random numbers, for what a recipe reads and forecasts."""
+    """A forecaster with new random weights, in the sizes of a recipe."""
     shape = shape or {}
     model_class: Any = FORECASTERS[kind]
     config_class = model_class.config_class
     for key in shape:
         if key in FROM_DATA:
             raise ValueError(
-                f"shape: {key} follows from the data, past, ahead and label_len: leave it out."
+                f"shape: {key} is determined by --data, --past, --ahead and --label-len: leave it out."
             )
         known = _own_settings(config_class)
         if key not in known:
             near = difflib.get_close_matches(key, known, n=3) or known
-            hint = f"did you mean {', '.join(near)}?" if near else "it has none to change."
+            hint = f"did you mean {', '.join(near)}?" if near else "it has no settings."
             raise ValueError(f"shape: {key!r} is not a setting of {kind}; {hint}")
     sizes: dict[str, Any] = {
         "enc_in": len(recipe.inputs),
@@ -66,20 +66,20 @@ def build_forecaster(
         sizes["period"] = recipe.frequency.season
     try:
         return model_class(config_class(**{**sizes, **shape}))
-    # Our sentences are ValueErrors; of values of a wrong kind transformers complains in its own ways.
+    # transformers raises its own kinds of errors for values of a wrong type.
     except Exception as error:
-        told = " ".join(str(error).split()).rstrip(".")
-        raise ValueError(f"No {kind} can be made so: {told}.") from error
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise ValueError(f"A {kind} cannot have this shape: {reason}.") from error
 
 
 def _own_settings(config_class: Any) -> list[str]:
-    """Names that this kind of forecaster has and others need not."""
-    of_all = {field.name for field in fields(ForecasterConfig)}
-    return sorted(field.name for field in fields(config_class) if field.name not in of_all)
+    """Settings of this kind of forecaster that not all kinds have."""
+    shared = {field.name for field in fields(ForecasterConfig)}
+    return sorted(field.name for field in fields(config_class) if field.name not in shared)
 
 
 def is_trained(kind: str) -> bool:
-    """Whether a kind of forecaster has weights to learn."""
+    """Whether this kind of forecaster has weights to train."""
     return kind not in ("repeat", "seasonal")
 
 
@@ -91,13 +91,13 @@ def save_forecaster(folder: Path, model: Any, recipe: Recipe) -> None:
 
 
 def open_forecaster(name: str | Path) -> SavedForecaster:
-    """A saved forecaster, or the best of a run, in evaluation mode."""
+    """A saved forecaster, or the best checkpoint of a run, in evaluation mode."""
     folder = Path(model_folder(str(name)))
     path = folder / RECIPE
     if not path.is_file():
         raise ValueError(
-            f"{name} is no forecaster (it has no {RECIPE}): give a folder that holdover forecast train "
-            "wrote."
+            f"{name} is not a forecaster (it has no {RECIPE}): give a folder that holdover forecast "
+            "train wrote."
         )
     try:
         content = json.loads(path.read_text())
@@ -112,9 +112,9 @@ def open_forecaster(name: str | Path) -> SavedForecaster:
     except (NewerFormatError, PickleError):
         raise
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        told = " ".join(str(error).split()).rstrip(".")
+        reason = " ".join(str(error).split()).rstrip(".")
         raise ValueError(
-            f"The forecaster in {name} is truncated or damaged ({told}): copy it or train it again."
+            f"The forecaster in {name} is truncated or damaged ({reason}): copy it or train it again."
         ) from error
     run = read_run(folder / RUN) if (folder / RUN).is_file() else None
     return SavedForecaster(model.eval(), kind, recipe, run)

@@ -1,4 +1,4 @@
-"""holdover forecast plot: evaluations side by side, training, and what is said of one window."""
+"""holdover forecast plot: evaluations, training curves, and forecasts of one window."""
 
 import json
 from collections.abc import Sequence
@@ -32,9 +32,9 @@ def plot_forecasts(
     table: TableOptions | None = None,
     console: Console | None = None,
 ) -> list[Path]:
-    """Figures of evaluation records, forecasters and their training; returns what was written.
+    """Draw evaluation records, forecasters and their training; returns the paths written.
 
-    window: which of the part's windows the forecasters are asked for; without it the middle one.
+    window: the number of the window in the part that is forecast; the middle one by default.
     """
     console = console or Console(highlight=False)
     rows: dict[str, dict[str, Any]] = {}
@@ -66,16 +66,18 @@ def plot_forecasts(
 
 def _read_rows(path: Path) -> list[dict[str, Any]]:
     try:
-        found = json.loads(path.read_text())
+        record = json.loads(path.read_text())
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is no evaluation record ({error}).") from error
-    if not isinstance(found, dict) or found.get("record") != "forecast evaluation":
-        raise ValueError(f"{path} is JSON, but no record of holdover forecast eval.")
-    return check_content(EVALUATION, found, path)["rows"]
+        raise ValueError(
+            f"{path} is not an evaluation record ({error}): give the folder of holdover forecast eval."
+        ) from error
+    if not isinstance(record, dict) or record.get("record") != "forecast evaluation":
+        raise ValueError(f"{path} is JSON, but not a record of holdover forecast eval.")
+    return check_content(EVALUATION, record, path)["rows"]
 
 
 def _add_row(rows: dict[str, dict[str, Any]], row: dict[str, Any]) -> None:
-    """Naive forecasters stand in every record of the same data: they are drawn once."""
+    """Every record of the same data has the naive forecasters: draw them once."""
     if any(row["per_unit"] == other["per_unit"] for other in rows.values()):
         return
     rows[fresh_name(row["name"], rows)] = row
@@ -96,7 +98,7 @@ def _draw_window(
         own, _ = _prepared(saved, options, part, number)
         if _targets(own, part, number) != _targets(prepared, part, number):
             raise ValueError(
-                f"{name} does not forecast the same rows as the first forecaster there: give ones of "
+                f"{name} does not forecast the same rows as the first forecaster: give forecasters of "
                 "the same data, columns, split and rows ahead."
             )
         forecasts[name] = _forecast(saved, own, part, number)
@@ -115,7 +117,7 @@ def _draw_window(
                 series.times[begin : place.row],
                 values[begin : place.row],
                 series.times[place.row : end],
-                {name: found[:, where] for name, found in forecasts.items()},
+                {name: values[:, where] for name, values in forecasts.items()},
                 values[place.row : end],
             )
         )
@@ -133,7 +135,8 @@ def _prepared(
     number = count // 2 if number is None else number
     if not 0 <= number < count:
         raise ValueError(
-            f"window={number} is not among the {count:,} of the {part} part: give 0 to {count - 1}."
+            f"--window {number} is not one of the {count:,} windows of the {part} part: give 0 to "
+            f"{count - 1}."
         )
     return prepared, number
 
@@ -147,7 +150,9 @@ def _targets(prepared: Prepared, part: Part, number: int) -> Any:
 def _forecast(saved: SavedForecaster, prepared: Prepared, part: Part, number: int) -> np.ndarray:
     """[ahead, O] in the file's units."""
     batch = getattr(prepared, part).batch(np.array([number]))
-    found = saved.model.forecast(batch.values, batch.marks, batch.future_marks)[0].double().numpy()
+    scaled = saved.model.forecast(batch.values, batch.marks, batch.future_marks)
     ids = prepared.recipe.scaler.ids
     series = prepared.about["series"][int(batch.series[0])]["id"]
-    return prepared.recipe.scaler.restore(found, prepared.recipe.outputs, ids.index(series))
+    return prepared.recipe.scaler.restore(
+        scaled[0].double().numpy(), prepared.recipe.outputs, ids.index(series)
+    )

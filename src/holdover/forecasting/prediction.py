@@ -1,7 +1,5 @@
-"""holdover forecast predict: what comes behind a file's end, in the file's units, as CSV and figure."""
+"""holdover forecast predict: the rows after the end of a file, in its units, as CSV and plot."""
 
-import csv
-import io
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +9,9 @@ from rich.console import Console
 
 from ..runs.provenance import choose_device, make_folder, shown_name
 from ..storage import write_atomically
-from .data.future import beyond
+from .data.cells import import_pandas, shown_time
 from .data.named import open_table
-from .data.regularity import shown_time
+from .data.prepare import beyond
 from .data.table import ID, Table
 from .eval_options import PredictOptions, with_trained_data
 from .figures import Drawn, drawn_columns, forecast_figure
@@ -22,14 +20,14 @@ from .folder import SavedForecaster, open_forecaster
 
 @dataclass(frozen=True)
 class Prediction:
-    ids: tuple[str, ...]  # of the series; one empty id in a wide file
+    ids: tuple[str, ...]  # series; a wide file has one empty id
     columns: tuple[str, ...]
     times: np.ndarray  # [S, ahead] datetime64[us]
     values: np.ndarray  # [S, ahead, O] in the file's units
 
 
 def predict(options: PredictOptions, console: Console | None = None) -> Prediction:
-    """Forecast what follows a file, and write it as CSV and figure."""
+    """Forecast the rows after the end of a file; write them as CSV and plot."""
     console = console or Console(highlight=False)
     saved = open_forecaster(options.model)
     options = with_trained_data(options, saved)
@@ -37,7 +35,7 @@ def predict(options: PredictOptions, console: Console | None = None) -> Predicti
     if options.output.exists() and Path(options.data).exists():
         _refuse_overwriting(options.output, options.data)
     make_folder(options.output.parent)
-    # What cannot be drawn is said before anything is written.
+    # Refuse what cannot be drawn before anything is written.
     columns = drawn_columns(saved.recipe.outputs, options.columns)
     series = _drawn_series(table, options.series)
     prediction = forecast_beyond(saved, table, choose_device(options.device))
@@ -58,7 +56,7 @@ def predict(options: PredictOptions, console: Console | None = None) -> Predicti
 def forecast_beyond(
     saved: SavedForecaster, table: Table, device: torch.device | None = None
 ) -> Prediction:
-    """What a forecaster says of the rows that follow each series of a table."""
+    """The forecast of the rows that follow each series of a table."""
     ahead = beyond(table, saved.recipe)
     device = device or saved.model.device
     model = saved.model.to(device).eval()
@@ -68,21 +66,20 @@ def forecast_beyond(
 
 
 def as_csv(prediction: Prediction, time_column: str, long: bool) -> str:
-    """A table like the one that was read: with ids where that had them."""
-    written = io.StringIO()
-    writer = csv.writer(written, lineterminator="\n")
-    writer.writerow([*([ID] if long else []), time_column, *prediction.columns])
-    for number, name in enumerate(prediction.ids):
-        for time, row in zip(prediction.times[number], prediction.values[number], strict=True):
-            # Forecasts are float32: nine digits say all of it.
-            cells = [f"{value:.9g}" for value in row.tolist()]
-            writer.writerow([*([name] if long else []), shown_time(time), *cells])
-    return written.getvalue()
+    """A table in the form of the file that was read: with ids if that had them."""
+    rows = prediction.values.reshape(-1, len(prediction.columns))
+    frame = import_pandas().DataFrame(rows, columns=list(prediction.columns))
+    times = [shown_time(time) for time in prediction.times.ravel()]
+    frame.insert(0, time_column, times, allow_duplicates=True)
+    if long:
+        frame.insert(0, ID, np.repeat(prediction.ids, prediction.times.shape[1]))
+    # Forecasts are float32: nine digits write them exactly.
+    return frame.to_csv(index=False, float_format="%.9g", lineterminator="\n")
 
 
 def _refuse_overwriting(output: Path, data: str) -> None:
     if output.samefile(data):
-        raise ValueError(f"output={output} is the data itself: name another file.")
+        raise ValueError(f"--output {output} is the file of --data: give another file.")
 
 
 def _drawn_series(table: Table, wanted: str | None) -> int:
@@ -90,8 +87,8 @@ def _drawn_series(table: Table, wanted: str | None) -> int:
     if wanted is None:
         return 0
     if wanted not in ids:
-        known = ", ".join(filter(None, ids)) or "one without a name"
-        raise ValueError(f"series={wanted} is not in {table.name}, which has {known}.")
+        known = ", ".join(filter(None, ids)) or "one series without a name"
+        raise ValueError(f"--series {wanted} is not in {table.name}, which has {known}.")
     return ids.index(wanted)
 
 

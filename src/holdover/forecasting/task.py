@@ -1,21 +1,50 @@
-"""Forecasting as a task of the loop: windows of series, squared error of the scaled forecast."""
+"""Forecasting as a task of the training loop: batches of windows, squared error of scaled forecasts.
 
-from collections.abc import Iterator
+On a GPU the step is recorded as a CUDA graph and replayed (training/replay.py).
+"""
+
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..runs.processes import Share
 from ..state import State
 from ..text.prefetch import prefetch
+from ..training.replay import check_replayed, record_call
 from .data.prepare import Prepared
 from .data.windows import ForecastBatch
 from .options import ForecastOptions
-from .replay import Forecast, record
 from .scoring import score_forecasts
 
-# Windows of a validation's batch on a GPU, which few would leave idle; forecasts do not depend on it.
+Forecast = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+class _Forecasting(nn.Module):
+    """`forecast` as the call of a module: torch records gradients of weights only for such calls."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, values: Tensor, marks: Tensor, future_marks: Tensor) -> Tensor:
+        return self.model.forecast(values, marks, future_marks)
+
+
+def record(model: Any, batch: ForecastBatch) -> Forecast:
+    """A recorded `forecast` for batches of this shape, in training."""
+    given = batch.values, batch.marks, batch.future_marks
+    replayed = record_call(_Forecasting(model), given)
+
+    def loss(forecast: Forecast) -> Tensor:
+        return (forecast(*given).float() - batch.future).square().mean()
+
+    check_replayed(model, lambda: loss(replayed), lambda: loss(model.forecast))
+    return replayed
+
+
+# Windows per validation batch on a GPU, which smaller batches leave idle. Forecasts do not depend on it.
 VALIDATED_AT_ONCE = 256
 
 
@@ -34,11 +63,11 @@ class Forecasting:
         self.replayed: Forecast | None = None
 
     def record(self, model: Any) -> None:
-        """Record the step, where it can be replayed; before any batch is prefetched, since no other
-        thread may ask the driver for memory meanwhile."""
+        """Record the step if it can be replayed. Call it before any batch is prefetched: no other thread
+        may ask the driver for memory meanwhile."""
         options = self.options
-        # Gradients of several batches would be added up in memory that a replay writes over; those of
-        # several processes are added up by hooks, which a replay does not call.
+        # A replay overwrites gradients, so it cannot accumulate them over batches. It does not call the
+        # hooks that add up the gradients of several processes.
         alone = options.accumulate == 1 and self.share.of == 1
         if options.replay and alone and self.device.type == "cuda":
             batch = next(iter(self.prepared.train.batches(options.rows))).to(self.device)
@@ -47,16 +76,16 @@ class Forecasting:
     def batches(self, epoch: int, start: int) -> Iterator[ForecastBatch]:
         options, windows = self.options, self.prepared.train
         if options.order == "sequential":
-            found = windows.batches(options.rows, start, self.share)
+            batches = windows.batches(options.rows, start, self.share)
         else:
-            found = windows.shuffled(options.rows, options.seed, epoch, start, self.share)
-        return prefetch(found, self.device)
+            batches = windows.shuffled(options.rows, options.seed, epoch, start, self.share)
+        return prefetch(batches, self.device)
 
     def length(self, epoch: int) -> int:
         return self.prepared.train.count_batches(self.options.rows)
 
     def tokens(self) -> int:
-        """Rows that are read: those of every window."""
+        """Rows read in an epoch, over all windows."""
         return len(self.prepared.train) * self.prepared.train.past
 
     def loss(
@@ -64,7 +93,7 @@ class Forecasting:
     ) -> tuple[Tensor, State | None]:
         given = batch.values, batch.marks, batch.future_marks
         if len(batch.values) != self.options.rows:
-            # An epoch's last batch may be smaller than what was compiled and recorded.
+            # The last batch of an epoch may be smaller than the compiled and recorded ones.
             with model.uncompiled():
                 forecast = model.forecast(*given)
         else:
@@ -73,14 +102,14 @@ class Forecasting:
 
     def validate(self, model: Any) -> dict[str, float]:
         rows = self.options.rows
-        found = score_forecasts(
+        errors = score_forecasts(
             model,
             self.prepared.valid,
             self.prepared.recipe,
             rows=max(rows, VALIDATED_AT_ONCE) if self.device.type == "cuda" else rows,
             device=self.device,
         )["scaled"]
-        return {"loss": found["mse"], "mae": found["mae"]}
+        return {"loss": errors["mse"], "mae": errors["mae"]}
 
     def alarm(self, model: Any, found: dict[str, float]) -> str | None:
         return None

@@ -1,16 +1,29 @@
-"""How often a series was measured: inferred from its times, continued beyond them.
+"""How often a series was measured, the times that follow it, and the calendar features of its times.
 
-A frequency is a count of a unit. Times have numbers along it (`positions`) that are one `step` apart,
-also where the steps are not of one length, as with months and business days.
+A frequency is a count of a unit, as in 15 minutes. `positions` numbers times so that they are one `step`
+apart, even if steps differ in length, as months and business days do.
+
+The features are those of Informer's `timeF` encoding, in its order, each from -0.5 to 0.5:
+
+| frequency | features |
+|---|---|
+| year, month | month of year |
+| week | day of month, week of year (ISO) |
+| day, business day | day of week, day of month, day of year |
+| hour | hour of day, and those of a day |
+| minute | minute of hour, and those of an hour |
+| second and finer | second of minute, and those of a minute |
+
+One thing differs from the original: yearly data have no features there, so a model could not read any.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from .sentences import counted
-from .times import TIME
+from .cells import TIME, counted, import_pandas
 
 # Units of fixed length in microseconds, the longest first.
 FIXED = {
@@ -23,17 +36,17 @@ FIXED = {
     "microsecond": 1,
 }
 DAY = FIXED["day"]
-# A season of the unit, in microseconds: what a repeated pattern is looked for in. Sub-daily data have
-# days, seconds have minutes.
+# The season that a unit's data repeat after, in microseconds: a day for hours and minutes, a minute for
+# seconds.
 SEASONS = {"hour": DAY, "minute": DAY, "second": 60_000_000}
-# The same in numbers of the unit.
+# The season of longer units, in steps.
 COUNTED_SEASONS = {"day": 7, "business day": 5, "week": 52, "month": 12}
 
 
 @dataclass(frozen=True)
 class Frequency:
     count: int
-    unit: str  # of FIXED, or business day, month, year
+    unit: str  # a key of FIXED, or business day, month, year
     month_end: bool = False  # months and years: always the last day of the month
 
     def __str__(self) -> str:
@@ -44,16 +57,16 @@ class Frequency:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, found: dict[str, Any]) -> "Frequency":
-        return cls(**found)
+    def from_json(cls, fields: dict[str, Any]) -> "Frequency":
+        return cls(**fields)
 
     @property
     def step(self) -> int:
-        """What one step adds to `positions`."""
+        """The difference of the `positions` of consecutive times."""
         return self.count * (12 if self.unit == "year" else FIXED.get(self.unit, 1))
 
     def positions(self, times: np.ndarray) -> np.ndarray:
-        """Where times stand: microseconds, months or business days from a fixed origin."""
+        """Times as numbers: microseconds, months or business days since a fixed origin."""
         if self.unit in FIXED:
             return times.astype(TIME).astype(np.int64)
         if self.unit == "business day":
@@ -61,11 +74,11 @@ class Frequency:
         return times.astype("datetime64[M]").astype(np.int64)
 
     def fits(self, times: np.ndarray) -> bool:
-        """Whether times follow each other at this frequency."""
+        """Whether consecutive times are one step apart."""
         return bool((np.diff(self.positions(times)) == self.step).all())
 
     def after(self, last: np.datetime64, steps: int) -> np.ndarray:  # [steps]
-        """The times that follow."""
+        """The next times."""
         numbers = np.arange(1, steps + 1) * self.count
         last = last.astype(TIME)
         if self.unit in FIXED:
@@ -78,25 +91,25 @@ class Frequency:
         months = month + numbers * (12 if self.unit == "year" else 1)
         days = (months + 1).astype("datetime64[D]") - 1
         if not self.month_end:
-            # A month without that day (February without a 29th) has its last one.
+            # If a month lacks that day (February 30), take its last day.
             days = np.minimum(days, months.astype("datetime64[D]") + (day - month))
         return days.astype(TIME) + clock
 
     @property
     def season(self) -> int:
-        """Steps after which a pattern may come again; 1 where none is known."""
+        """Steps of a season; 1 if none is known."""
         if self.unit in COUNTED_SEASONS:
             return max(1, COUNTED_SEASONS[self.unit] // self.count)
         return max(1, SEASONS.get(self.unit, 0) // (FIXED.get(self.unit, 1) * self.count))
 
     def steps_in_days(self, days: int) -> int | None:
-        """Steps in so many days; None where a step is not a fixed part of them."""
+        """Steps in a number of days; None if that is not a whole number of steps."""
         length = FIXED.get(self.unit, 0) * self.count
         return days * DAY // length if length and days * DAY % length == 0 else None
 
 
 def infer_frequency(times: np.ndarray) -> Frequency:
-    """The frequency of most steps between different times that follow each other."""
+    """The most common step between consecutive times that differ."""
     times = times.astype(TIME)
     steps = np.diff(times).astype(np.int64)
     steps = steps[steps > 0]
@@ -119,6 +132,48 @@ def infer_frequency(times: np.ndarray) -> Frequency:
 
 
 def most_common(steps: np.ndarray) -> int:
-    """The most frequent positive number; of equally frequent ones the smallest."""
+    """The most frequent positive number; the smallest one if several tie."""
     values, counts = np.unique(steps[steps > 0], return_counts=True)
     return int(values[np.argmax(counts)])
+
+
+# Name: its value in a pandas.DatetimeIndex, from 0, and the largest possible value.
+FEATURES: dict[str, tuple[Callable[[Any], Any], int]] = {
+    "second of minute": (lambda times: times.second, 59),
+    "minute of hour": (lambda times: times.minute, 59),
+    "hour of day": (lambda times: times.hour, 23),
+    "day of week": (lambda times: times.day_of_week, 6),
+    "day of month": (lambda times: times.day - 1, 30),
+    "day of year": (lambda times: times.day_of_year - 1, 365),
+    "week of year": (lambda times: times.isocalendar().week - 1, 52),
+    "month of year": (lambda times: times.month - 1, 11),
+}
+OF_DAY = ("day of week", "day of month", "day of year")
+OF_HOUR = ("hour of day", *OF_DAY)
+OF_MINUTE = ("minute of hour", *OF_HOUR)
+OF_SECOND = ("second of minute", *OF_MINUTE)
+BY_UNIT = {
+    "year": ("month of year",),
+    "month": ("month of year",),
+    "week": ("day of month", "week of year"),
+    "day": OF_DAY,
+    "business day": OF_DAY,
+    "hour": OF_HOUR,
+    "minute": OF_MINUTE,
+    "second": OF_SECOND,
+    "millisecond": OF_SECOND,
+    "microsecond": OF_SECOND,
+}
+
+
+def feature_names(frequency: Frequency) -> tuple[str, ...]:
+    return BY_UNIT[frequency.unit]
+
+
+def time_features(times: np.ndarray, frequency: Frequency) -> np.ndarray:  # [T, F] float32
+    index = import_pandas().DatetimeIndex(times)
+    columns = []
+    for name in feature_names(frequency):
+        value, largest = FEATURES[name]
+        columns.append(np.asarray(value(index), dtype=np.float64) / largest - 0.5)
+    return np.stack(columns, axis=1).astype(np.float32)

@@ -1,12 +1,11 @@
-"""The papers' data sets by name: which file, its checksum, what is forecast, how it is split.
+"""Opening series: a CSV by its path, or a data set of the papers by its name.
 
-* Checksums are of the uncompressed content, which is that of the published files: the original CSV does
-  as well as a packed one. A file with another content is refused, not read.
-* ETT is split by months of 30 days (12/4/4), the weather data by shares; rows behind a split by months
+* Checksums cover the uncompressed content of the published files, so the original CSV and a packed copy
+  both work. A file with other content is refused.
+* ETT is split by months of 30 days (12/4/4) and the weather data by shares. Rows after the last month
   are not used.
-* The 21-column weather has one repeated time and one gap; its rows are taken as they stand, as the
-  papers do, and the record says where. Units in three of its names were damaged before it was published;
-  the names are left as they are.
+* The 21-column weather has a repeated time and a gap. Its rows are taken as they are, as the papers do,
+  and the record says where. Three of its column names were published with damaged units and are kept.
 """
 
 from dataclasses import dataclass, replace
@@ -15,8 +14,7 @@ from pathlib import Path
 
 from ...text.corpora import data_directory
 from .cells import content_sha256
-from .options import TableOptions
-from .regularity import Irregular
+from .options import Irregular, TableOptions
 from .table import Table, read_table
 
 PACKINGS = (".xz", ".gz", "")
@@ -24,13 +22,13 @@ PACKINGS = (".xz", ".gz", "")
 
 @dataclass(frozen=True)
 class NamedSeries:
-    path: str  # relative to the data directory, without .xz
-    sha256: str  # of the content
+    path: str  # in the data directory, without .xz
+    sha256: str  # of the uncompressed content
     target: str
     split: str
     licence: str
     irregular: Irregular = "refuse"
-    note: str | None = None  # goes into every record
+    note: str | None = None  # for every record
 
 
 def _ett(name: str, checksum: str) -> NamedSeries:
@@ -72,7 +70,7 @@ def open_series(
     encoding: str = "utf-8",
     irregular: Irregular = "refuse",
 ) -> Table:
-    """A CSV, or a data set of the table; a path wins over a name."""
+    """A CSV, or a named data set; an existing path wins over a name."""
     path = Path(spec)
     if spec and path.is_dir():
         raise ValueError(f"{spec} is a folder: name one CSV in it.")
@@ -87,21 +85,21 @@ def open_series(
     if spec in NAMED:
         if (time_column, date_format, encoding, irregular) != (None, None, "utf-8", "refuse"):
             raise ValueError(
-                f"How {spec} is written is known: leave out time_column, date_format, encoding and "
-                "irregular."
+                f"The format of {spec} is known: leave out --time-column, --date-format, --encoding and "
+                "--irregular."
             )
         return _open_named(spec, data_directory(data_dir))
     near = get_close_matches(spec.lower(), [name.lower() for name in NAMED], n=1)
     meant = next((f"; did you mean {name}?" for name in NAMED if name.lower() in near), "")
     raise ValueError(
-        f"{spec!r} is neither a file nor one of the data sets with a name ({', '.join(NAMED)}{meant})."
+        f"{spec!r} is neither a file nor a named data set ({', '.join(NAMED)}{meant})."
     )
 
 
 def open_table(options: TableOptions) -> Table:
-    """The series that settings name."""
+    """The series that the settings name."""
     if not options.data:
-        raise ValueError("Say which data: for example --data series.csv.")
+        raise ValueError("--data is missing: give a CSV, as in --data series.csv.")
     return open_series(
         options.data,
         data_dir=options.data_dir,
@@ -117,21 +115,20 @@ def _open_named(name: str, folder: Path | None) -> Table:
     packed = f"{known.path}.xz"
     if folder is None:
         raise OSError(
-            f"{name} is not here: put {packed} (or {known.path}) into a folder and name that folder "
+            f"{name} was not found: put {packed} (or {known.path}) into a folder and name that folder "
             "with --data-dir or HOLDOVER_DATA."
         )
-    found = [folder / f"{known.path}{packing}" for packing in PACKINGS]
-    path = next((path for path in found if path.is_file()), None)
+    paths = [folder / f"{known.path}{packing}" for packing in PACKINGS]
+    path = next((path for path in paths if path.is_file()), None)
     if path is None:
         raise OSError(
-            f"{name} is not here: put {packed} (or {known.path}) into the data directory {folder}."
+            f"{name} was not found: put {packed} (or {known.path}) into the data directory {folder}."
         )
     checksum = content_sha256(path)
     if checksum != known.sha256:
         raise ValueError(
-            f"{path} is not the file that {name} expects: the sha256 of its content is {checksum} where "
-            f"{known.sha256} was expected; fetch it again, or give the file's own path to read it as it "
-            "is."
+            f"{path} is not the published {name}: the sha256 of its content is {checksum}, but "
+            f"{known.sha256} was expected; fetch it again, or read the file as it is by its path."
         )
     table = read_table(path, irregular=known.irregular)
     notes = (*table.notes, *filter(None, [known.note]), f"licence: {known.licence}")

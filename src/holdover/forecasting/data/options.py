@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from .regularity import Irregular
-
 Features = Literal["M", "S", "MS"]
+Irregular = Literal["refuse", "keep"]
 
 
 @dataclass(frozen=True, kw_only=True)

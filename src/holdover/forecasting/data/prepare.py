@@ -1,18 +1,18 @@
-"""From a table to windows: split, scaled by the training rows, marked with the time; and a record."""
+"""From a table to what forecasters read: windows of its parts, or the last rows before its end."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from .features import feature_names, time_features
+from .cells import counted, shown_time
+from .frequency import feature_names, time_features
 from .options import SeriesOptions
-from .recipe import Recipe, chosen_columns
-from .regularity import shown_time
-from .scaler import Scaler
-from .splits import PARTS, RowSpan, SplitRule, check_long_enough
+from .recipe import Recipe, Scaler, chosen_columns
 from .table import Series, Table
-from .windows import Rows, Windows
+from .windows import PARTS, Rows, RowSpan, SplitRule, Windows, check_long_enough
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Prepared:
 
 
 def prepare(table: Table, options: SeriesOptions, recipe: Recipe | None = None) -> Prepared:
-    """The windows of a table; with the recipe of a trained forecaster, by its columns and its scaler."""
+    """The windows of a table; with a recipe, those that its trained forecaster reads."""
     past, ahead = options.past, options.ahead
     if recipe is not None:
         recipe.check(table)
@@ -48,11 +48,11 @@ def prepare(table: Table, options: SeriesOptions, recipe: Recipe | None = None) 
 def _spans(
     series: Series, table: Table, rule: SplitRule, past: int, ahead: int
 ) -> dict[str, RowSpan]:
-    name = f"{table.name}, series {series.id}" if series.id else table.name
-    found = rule.spans(len(series), past, table.frequency, name)
-    for part, span in found.items():
+    name = table.name_of(series)
+    spans = rule.spans(len(series), past, table.frequency, name)
+    for part, span in spans.items():
         check_long_enough(span, part, past, ahead, name)
-    return found
+    return spans
 
 
 def _fitted(table: Table, options: SeriesOptions, spans: list[dict[str, RowSpan]]) -> Recipe:
@@ -100,7 +100,7 @@ def _about(
 
 
 def _about_series(series: Series, spans: dict[str, RowSpan]) -> dict[str, Any]:
-    """Rows from 0, the last one not included; first and last time of each part."""
+    """Row ranges (from 0, without the last), and the first and last time of each part."""
     return {
         "id": series.id,
         "rows": len(series),
@@ -114,3 +114,58 @@ def _about_series(series: Series, spans: dict[str, RowSpan]) -> dict[str, Any]:
             for part, span in spans.items()
         },
     }
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """The inputs for a forecast beyond the end of a file, one row per series."""
+
+    values: Tensor  # [S, past, I] scaled
+    marks: Tensor  # [S, past, F]
+    future_marks: Tensor  # [S, ahead, F]
+    times: np.ndarray  # [S, ahead] datetime64[us]
+    ids: tuple[str, ...]
+    recipe: Recipe
+
+    def in_units(self, forecast: Tensor) -> np.ndarray:  # [S, ahead, O] float64
+        """A scaled forecast [S, ahead, O] in the units of the file."""
+        values = forecast.detach().to("cpu", torch.float64).numpy()
+        expected = (len(self.ids), self.recipe.ahead, len(self.recipe.outputs))
+        if values.shape != expected:
+            raise ValueError(f"A forecast of shape {expected} was expected, got {values.shape}.")
+        if not np.isfinite(values).all():
+            series, step, column = np.argwhere(~np.isfinite(values))[0].tolist()
+            of_series = f" of series {self.ids[series]}" if self.ids[series] else ""
+            ahead = counted(step + 1, "step")
+            raise ValueError(
+                f"The forecast of {self.recipe.outputs[column]}{of_series} {ahead} ahead is "
+                f"{values[series, step, column]}, not a number: the weights or the values that the "
+                "model read are out of range."
+            )
+        known = self.recipe.scaler.ids
+        return self.recipe.scaler.restore(
+            values, self.recipe.outputs, np.array([known.index(name) for name in self.ids])
+        )
+
+
+def beyond(table: Table, recipe: Recipe) -> Beyond:
+    """The last rows of every series, and the times that follow them."""
+    recipe.check(table)
+    for series in table.series:
+        if len(series) < recipe.past:
+            raise ValueError(
+                f"{table.name_of(series)} has {counted(len(series), 'row')}, but the forecaster reads "
+                f"{recipe.past}: give a longer file."
+            )
+    frequency = recipe.frequency
+    scaled = [rows[-recipe.past :] for rows in recipe.scaled(table)]
+    marks = [time_features(series.times[-recipe.past :], frequency) for series in table.series]
+    times = [frequency.after(series.times[-1], recipe.ahead) for series in table.series]
+    return Beyond(
+        values=torch.from_numpy(np.stack(scaled)),
+        marks=torch.from_numpy(np.stack(marks)),
+        future_marks=torch.from_numpy(np.stack([time_features(t, frequency) for t in times])),
+        times=np.stack(times),
+        ids=tuple(series.id for series in table.series),
+        recipe=recipe,
+    )

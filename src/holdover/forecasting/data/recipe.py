@@ -1,4 +1,10 @@
-"""Recipe: what a trained forecaster must know to read another file and to forecast in real units."""
+"""What a trained forecaster needs to read another file: columns, lengths, frequency and scaler.
+
+The scaler brings each column of each series to mean 0 and standard deviation 1.
+* It is fitted on the training rows only, so nothing later leaks into them.
+* A column that is constant there is divided by 1.
+* It is saved as plain numbers, which JSON holds exactly.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,29 +12,104 @@ from typing import Any
 
 import numpy as np
 
-from .features import feature_names
-from .frequency import Frequency
+from .frequency import Frequency, feature_names
 from .options import Features
-from .scaler import Scaler
 from .table import Table
 
 
 @dataclass(frozen=True)
+class Scaler:
+    columns: tuple[str, ...]
+    ids: tuple[str, ...]  # series
+    mean: np.ndarray  # [S, C] float64
+    deviation: np.ndarray  # [S, C] float64, 1 if a column is constant
+    constant: np.ndarray  # [S, C] bool
+
+    @classmethod
+    def fit(
+        cls, columns: Sequence[str], ids: Sequence[str], training: Sequence[np.ndarray]
+    ) -> "Scaler":
+        """training: the training rows [T, C] of each series."""
+        constant = np.stack([(rows == rows[:1]).all(0) for rows in training])
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = np.stack([rows.mean(0) for rows in training])
+            deviation = np.stack([rows.std(0) for rows in training])
+        # The mean of equal values may have a rounding error; the value itself has none.
+        first = np.stack([rows[0] for rows in training])
+        mean, deviation = np.where(constant, first, mean), np.where(constant, 1.0, deviation)
+        if not (np.isfinite(mean).all() and np.isfinite(deviation).all()):
+            bad = int(np.argmax(~np.isfinite(mean + deviation).all(0)))
+            raise ValueError(
+                f"The values of column {columns[bad]} are too large for a mean and a standard "
+                "deviation: write them in another unit."
+            )
+        return cls(tuple(columns), tuple(ids), mean, deviation, constant)
+
+    def scale(self, values: np.ndarray, series: int = 0) -> np.ndarray:
+        return (values - self.mean[series]) / self.deviation[series]
+
+    def restore(
+        self, values: np.ndarray, columns: Sequence[str], series: int | np.ndarray = 0
+    ) -> np.ndarray:
+        """Scaled values [..., C] of `columns` in the units of the file.
+
+        series: one index, or one for each entry of the first dimension.
+        """
+        places = self.places(columns)
+        mean, deviation = self.mean[series][..., places], self.deviation[series][..., places]
+        if np.ndim(series):
+            expand = (slice(None), *[None] * (values.ndim - 2))
+            mean, deviation = mean[expand], deviation[expand]
+        return np.asarray(values, dtype=np.float64) * deviation + mean
+
+    def places(self, columns: Sequence[str]) -> list[int]:
+        return [self.columns.index(column) for column in columns]
+
+    def notes(self) -> list[str]:
+        notes = []
+        for number, flags in enumerate(self.constant):
+            named = ", ".join(np.array(self.columns)[flags].tolist())
+            of = f" of series {self.ids[number]}" if self.ids[number] else ""
+            if named:
+                notes.append(f"constant in the training rows{of}, divided by 1: {named}")
+        return notes
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "columns": list(self.columns),
+            "ids": list(self.ids),
+            "mean": self.mean.tolist(),
+            "deviation": self.deviation.tolist(),
+            "constant": self.constant.tolist(),
+        }
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> "Scaler":
+        return cls(
+            tuple(fields["columns"]),
+            tuple(fields["ids"]),
+            np.array(fields["mean"], dtype=np.float64),
+            np.array(fields["deviation"], dtype=np.float64),
+            np.array(fields["constant"], dtype=bool),
+        )
+
+
+@dataclass(frozen=True)
 class Recipe:
-    inputs: tuple[str, ...]  # columns that are read
-    outputs: tuple[str, ...]  # columns that are forecast, all of them among the inputs
+    inputs: tuple[str, ...]  # columns read
+    outputs: tuple[str, ...]  # columns forecast; all are inputs as well
     past: int
     ahead: int
     frequency: Frequency
-    scaler: Scaler  # of the inputs
+    scaler: Scaler  # for the inputs
 
     @property
     def marks(self) -> int:
-        """Time features of a row."""
+        """The number of time features of a row."""
         return len(feature_names(self.frequency))
 
     def scaled(self, table: Table) -> list[np.ndarray]:
-        """For each series the inputs, scaled [T, I] float32."""
+        """The scaled inputs [T, I] float32 of each series."""
         places = [table.columns.index(column) for column in self.inputs]
         known = self.scaler.ids
         return [
@@ -37,8 +118,8 @@ class Recipe:
         ]
 
     def check(self, table: Table) -> None:
-        """Refuse a table that this forecaster was not made for."""
-        # A forecast of one column from itself does not mind others beside it.
+        """Refuse a table that does not fit this forecaster."""
+        # A forecast of one column from itself ignores further columns.
         one = len(self.inputs) == 1
         fits = (
             set(self.inputs) <= set(table.columns)
@@ -51,7 +132,7 @@ class Recipe:
                 f"{', '.join(table.columns)}, the forecaster reads {', '.join(self.inputs)}; give the "
                 "file those columns."
             )
-        # A few rows may fit several frequencies: five business days are also five days.
+        # Few rows may fit several frequencies: five business days are also five days.
         fits = all(self.frequency.fits(series.times) for series in table.series)
         if table.frequency != self.frequency and not fits:
             raise ValueError(
@@ -61,7 +142,7 @@ class Recipe:
         new = [series.id for series in table.series if series.id not in self.scaler.ids]
         if new:
             raise ValueError(
-                f"{table.name} has the series {_some(new)}, whose scale the forecaster has not seen: it "
+                f"{table.name} has the series {_some(new)}, on which the forecaster was not trained: it "
                 f"knows {_some(self.scaler.ids)}; leave the others out, or train on them."
             )
 
@@ -76,35 +157,35 @@ class Recipe:
         }
 
     @classmethod
-    def from_json(cls, found: dict[str, Any]) -> "Recipe":
+    def from_json(cls, fields: dict[str, Any]) -> "Recipe":
         return cls(
-            tuple(found["inputs"]),
-            tuple(found["outputs"]),
-            found["past"],
-            found["ahead"],
-            Frequency.from_json(found["frequency"]),
-            Scaler.from_json(found["scaler"]),
+            tuple(fields["inputs"]),
+            tuple(fields["outputs"]),
+            fields["past"],
+            fields["ahead"],
+            Frequency.from_json(fields["frequency"]),
+            Scaler.from_json(fields["scaler"]),
         )
 
 
 def chosen_columns(
     table: Table, features: Features, target: str | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Columns that are read, and columns that are forecast."""
+    """The columns to read, and the columns to forecast."""
     if target is not None and target not in table.columns:
         raise ValueError(
             f"{table.name} has no column {target} to forecast: it has {', '.join(table.columns)}; set "
-            "target to one of them."
+            "--target to one of them."
         )
     if features == "M":
         return table.columns, table.columns
     target = target or table.target
     if target is None:
         raise ValueError(
-            f"features={features} forecasts one column of {table.name}: set target to one of "
+            f"--features {features} forecasts one column of {table.name}: set --target to one of "
             f"{', '.join(table.columns)}."
         )
-    # What is forecast stands last among what is read: that is how forecasters find its past.
+    # The target is the last input: forecasters find its past values there.
     others = [column for column in table.columns if column != target]
     return ((target,) if features == "S" else (*others, target)), (target,)
 

@@ -1,14 +1,14 @@
-"""What every forecaster shares: the sizes of a series' windows, the call, and what comes out of it.
+"""What every forecaster shares: the sizes of windows, the call, and its output.
 
     forward(values [B, S, C], marks [B, S, F],
             decoder_values [B, N + P, C'], decoder_marks [B, N + P, F])
     forecast(values, marks, future_marks [B, P, F]) -> [B, P, O]
 
-S = seq_len steps of C = enc_in channels are observed, P = pred_len steps are asked for, and marks are
-what the calendar says of a step. The forecast is of the last O = c_out channels: of all of them, or of
-a target that stands last. A decoder begins with the last N = label_len observed steps of its
-C' = dec_in channels; the values of the steps asked for are zeros there, so that no forecast can see
-them. Models without a decoder read the observed steps alone.
+S = seq_len steps of C = enc_in channels are observed, and the next P = pred_len steps are forecast.
+Marks are the calendar features of a step. The last O = c_out channels are forecast: all of them, or a
+target in last place. A decoder starts with the last N = label_len observed steps of its C' = dec_in
+channels, followed by zeros for the steps to forecast, so it cannot see their values. Models without a
+decoder read only the observed steps.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,18 +25,18 @@ from ...recurrent.compile import compiler_options
 
 
 class ForecasterConfig(PreTrainedConfig):
-    """Sizes of what is read and forecast; the defaults are Informer's for hourly ETT data."""
+    """Sizes of inputs and forecasts; the defaults are Informer's for hourly ETT data."""
 
     enc_in: int = 7
     """Channels observed."""
     dec_in: int = 7
-    """Channels the decoder reads; `forecast` needs as many as are observed."""
+    """Channels the decoder reads; `forecast` needs dec_in = enc_in."""
     c_out: int = 7
     """Channels forecast: the last ones."""
     seq_len: int = 96
     """Steps observed."""
     label_len: int = 48
-    """Observed steps that the decoder reads once more, in front of those it forecasts."""
+    """Observed steps that the decoder reads again, before the steps it forecasts."""
     pred_len: int = 24
     """Steps forecast."""
     time_features: int = 4
@@ -44,13 +44,13 @@ class ForecasterConfig(PreTrainedConfig):
 
 
 def check_series(config: ForecasterConfig) -> None:
-    """Refuse windows that no series can be cut into."""
+    """Refuse impossible sizes."""
     check_whole(config, "enc_in", "dec_in", "c_out", "seq_len", "pred_len")
     check_whole(config, "label_len", "time_features", least=0)
     if config.label_len > config.seq_len:
         raise ValueError(
             f"label_len={config.label_len} must be at most seq_len={config.seq_len}: the decoder "
-            "begins with steps that were observed."
+            "starts with observed steps."
         )
 
 
@@ -64,7 +64,7 @@ def check_whole(config: PreTrainedConfig, *names: str, least: int = 1) -> None:
 def check_choice(config: PreTrainedConfig, name: str, choices: Any) -> None:
     if getattr(config, name) not in choices:
         raise ValueError(
-            f"{name}={getattr(config, name)!r} is not a choice; use one of "
+            f"{name}={getattr(config, name)!r} is not a valid choice; use one of "
             f"{', '.join(map(repr, choices))}."
         )
 
@@ -81,12 +81,12 @@ class ForecastOutput(ModelOutput):
 
 
 class Forecaster(PreTrainedModel):
-    """A model with the call above. Subclasses say how they read (`read`), and whether they decode."""
+    """A model with the call above. Subclasses define `read`, and `decodes` if they have a decoder."""
 
     config_class: type[ForecasterConfig] = ForecasterConfig
     main_input_name = "values"
     decodes = False
-    """Whether the inputs of a decoder are read."""
+    """Whether the model reads the decoder inputs."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -95,7 +95,7 @@ class Forecaster(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        # torch's own first weights, with which the published models begin too.
+        # torch's own initial weights, which the published models use as well.
         reset = getattr(module, "reset_parameters", None)
         if reset is not None:
             reset()
@@ -128,13 +128,13 @@ class Forecaster(PreTrainedModel):
         decoder_values: Tensor | None,
         decoder_marks: Tensor | None,
     ) -> Tensor:
-        """[B, P, O], of inputs that have been checked."""
+        """[B, P, O], from checked inputs."""
         raise NotImplementedError
 
     def compile_reading(self) -> None:
-        """Compile `read` for training, for batches of one size; in evaluation it is as written.
+        """Compile `read` for training with batches of one size; evaluation stays uncompiled.
 
-        Random numbers are those of the model as written: gradients can be compared with its own.
+        Random numbers stay those of the uncompiled model, so their gradients can be compared.
         """
         same_numbers: dict[str, Any] = {"fallback_random": True}
         compiled: Any = torch.compile(
@@ -144,7 +144,7 @@ class Forecaster(PreTrainedModel):
 
     @contextmanager
     def uncompiled(self) -> Iterator[None]:
-        """Inside, the model reads as it was written."""
+        """In this context the model runs uncompiled."""
         before, self._compiled = self._compiled, None
         try:
             yield
@@ -152,7 +152,7 @@ class Forecaster(PreTrainedModel):
             self._compiled = before
 
     def forecast(self, values: Tensor, marks: Tensor, future_marks: Tensor) -> Tensor:
-        """[B, P, O]: what comes behind the observed steps, given the marks of the steps to come."""
+        """[B, P, O]: the steps after the observed ones, whose marks are given."""
         config = self.config
         _check_shape(
             "future_marks", future_marks, (len(values), config.pred_len, config.time_features)
@@ -161,12 +161,12 @@ class Forecaster(PreTrainedModel):
             return self(values, marks).forecast
         if config.dec_in != config.enc_in:
             raise ValueError(
-                f"forecast() gives the decoder the channels observed, and dec_in={config.dec_in} is "
+                f"forecast() gives the decoder the observed channels, but dec_in={config.dec_in} is "
                 f"not enc_in={config.enc_in}; call the model with decoder_values instead."
             )
         begin = config.seq_len - config.label_len
-        asked = values.new_zeros(len(values), config.pred_len, config.dec_in)
-        decoder_values = torch.cat([values[:, begin:], asked], 1)
+        zeros = values.new_zeros(len(values), config.pred_len, config.dec_in)
+        decoder_values = torch.cat([values[:, begin:], zeros], 1)
         decoder_marks = torch.cat([marks[:, begin:], future_marks], 1)
         return self(values, marks, decoder_values, decoder_marks).forecast
 
@@ -176,6 +176,6 @@ def _check_shape(name: str, tensor: Tensor | None, shape: tuple[int, int, int]) 
         raise ValueError(f"{name} is missing; give a tensor of {list(shape)}.")
     if tuple(tensor.shape) != shape:
         raise ValueError(
-            f"{name} has the shape {list(tensor.shape)}, and {list(shape)} is what the model's "
-            "configuration says of [windows, steps, columns]; give it that, or change the configuration."
+            f"{name} has the shape {list(tensor.shape)}, but the model's configuration expects "
+            f"{list(shape)} for [windows, steps, columns]; give it that, or change the configuration."
         )

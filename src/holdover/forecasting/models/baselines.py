@@ -1,4 +1,4 @@
-"""Simple forecasters with the call of Informer, to be compared with it, and the table of all of them."""
+"""Simple forecasters with the same call as Informer, to compare it with."""
 
 import math
 from typing import Any
@@ -15,7 +15,7 @@ class RepeatConfig(ForecasterConfig):
 
 
 class Repeat(Forecaster):
-    """The last value observed, at every step. Without weights."""
+    """The last observed value, at every step. It has no weights."""
 
     config_class = RepeatConfig
     period = 1
@@ -23,7 +23,7 @@ class Repeat(Forecaster):
     def __init__(self, config: Any) -> None:
         super().__init__(config)
         _check_targets(config)
-        # transformers saves and opens no model that holds no tensor; this one has no elements.
+        # transformers cannot save a model without tensors; this one has no elements.
         self.nothing = nn.Parameter(torch.empty(0), requires_grad=False)
         self.post_init()
 
@@ -36,11 +36,11 @@ class SeasonalRepeatConfig(ForecasterConfig):
     model_type = "holdover_seasonal"
 
     period: int = 24
-    """Steps after which the series is taken to come again."""
+    """Steps after which the series is assumed to repeat."""
 
 
 class SeasonalRepeat(Repeat):
-    """The value one period earlier: the last period observed, over and over. Without weights."""
+    """The value one period earlier: repeats the last observed period. It has no weights."""
 
     config_class = SeasonalRepeatConfig
 
@@ -49,8 +49,8 @@ class SeasonalRepeat(Repeat):
         check_whole(config, "period")
         if config.period > config.seq_len:
             raise ValueError(
-                f"period={config.period} must be at most seq_len={config.seq_len}, the steps that are "
-                "observed; give a shorter period, or more steps."
+                f"period={config.period} must be at most seq_len={config.seq_len}, the number of "
+                "observed steps; give a shorter period, or more steps."
             )
         self.period = config.period
 
@@ -59,16 +59,16 @@ class DLinearConfig(ForecasterConfig):
     model_type = "holdover_dlinear"
 
     moving_average: int = 25
-    """Steps of the average that is the trend; odd."""
+    """Steps of the moving average that is the trend; odd."""
     individual: bool = False
-    """Weights for every channel, in place of one set for all."""
+    """Separate weights for every channel, instead of one set for all."""
 
 
 class DLinear(Forecaster):
-    """DLinear (Zeng et al. 2023): the trend and what is left of the series, each mapped over time.
+    """DLinear (Zeng et al. 2023): a linear map over time of the trend, and one of the remainder.
 
-    The trend is a moving average, before whose first and behind whose last step the series goes on with
-    the value there. Every channel is forecast from itself alone.
+    The trend is a moving average; beyond both ends of the series its end values are repeated. Every
+    channel is forecast only from itself.
     """
 
     config_class = DLinearConfig
@@ -79,7 +79,7 @@ class DLinear(Forecaster):
         if config.moving_average % 2 == 0:
             raise ValueError(
                 f"moving_average={config.moving_average} must be odd: as many steps before the middle "
-                "as behind it."
+                "as after it."
             )
         _check_targets(config)
         sets = config.c_out if config.individual else 1
@@ -98,13 +98,13 @@ class DLinear(Forecaster):
 class TimeMap(nn.Module):
     """A linear map over time of every channel: [B, C, S] -> [B, C, P], with 1 or C sets of weights."""
 
-    def __init__(self, sets: int, observed: int, asked: int) -> None:
+    def __init__(self, sets: int, observed: int, ahead: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(sets, asked, observed))
-        self.bias = nn.Parameter(torch.empty(sets, asked))
+        self.weight = nn.Parameter(torch.empty(sets, ahead, observed))
+        self.bias = nn.Parameter(torch.empty(sets, ahead))
 
     def reset_parameters(self) -> None:
-        # As torch begins a linear map.
+        # torch's initial weights of a linear map.
         spread = 1 / math.sqrt(self.weight.shape[2])
         nn.init.uniform_(self.weight, -spread, spread)
         nn.init.uniform_(self.bias, -spread, spread)
@@ -120,7 +120,7 @@ class LSTMForecasterConfig(ForecasterConfig):
     hidden_size: int = 128
     num_layers: int = 1
     dropout: float = 0.0
-    """Between layers of the LSTM, and in front of the map to the steps asked for."""
+    """Dropout between layers of the LSTM, and before the output map."""
 
 
 class LSTMForecaster(Forecaster):
@@ -137,7 +137,7 @@ class LSTMForecaster(Forecaster):
             config.hidden_size,
             config.num_layers,
             batch_first=True,
-            # torch warns where there is nothing between layers.
+            # torch warns about dropout if there is only one layer.
             dropout=config.dropout if config.num_layers > 1 else 0.0,
         )
         self.dropout = nn.Dropout(config.dropout)
@@ -146,12 +146,12 @@ class LSTMForecaster(Forecaster):
 
     def read(self, values: Tensor, marks: Tensor, *others: Tensor | None) -> Tensor:
         outputs = self.lstm(torch.cat([values, marks], 2))[0]
-        asked = self.projection(self.dropout(outputs[:, -1]))
-        return asked.unflatten(1, (self.config.pred_len, self.config.c_out))
+        forecast = self.projection(self.dropout(outputs[:, -1]))
+        return forecast.unflatten(1, (self.config.pred_len, self.config.c_out))
 
 
 def _targets(values: Tensor, config: Any) -> Tensor:
-    """[B, S, O] the channels that are forecast."""
+    """[B, S, O] the channels to forecast."""
     return values[:, :, config.enc_in - config.c_out :]
 
 

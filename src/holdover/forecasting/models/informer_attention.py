@@ -1,19 +1,19 @@
-"""The attention of Informer: in full, or of few queries (ProbSparse); with a recurrence in it or not.
+"""The attention of Informer: full, or of few queries (ProbSparse), with or without a recurrence.
 
 ProbSparse, for queries i of L_Q and keys j of L_K (Zhou et al. 2021, as their code computes it):
 
     s_ij = q_i . k_j           for min(c ceil(ln L_K), L_K) keys j, drawn at random for each i       (1)
     M_i  = max_j s_ij - sum_j s_ij / L_K                                                             (2)
     the min(c ceil(ln L_Q), L_Q) queries of the largest M attend: softmax(q_i K^T / sqrt(D)) V       (3)
-    every other one, lazy, reads mean(V); masked, the running sum of V up to itself                  (4)
+    every other (lazy) query reads mean(V); if masked, the running sum of V up to itself             (4)
 
-* Drawn with replacement, one sample for all rows and heads; the scores of (1) are not scaled, and (2)
-  divides by all keys, not by those drawn. No dropout.
-* Masked, (3) reads no later key. But (2) compares queries by keys of any place: which of them attend
-  depends on all steps, later ones as well, and nothing else does.
-* With a recurrence (mechanisms/rsa.py) the first heads' (3) is { [1 - g] softmax(..) + g P } V, where
-  the rows of P are those of the queries that attend, g = sigmoid(mu). Lags count steps as the layer sees
-  them: halved steps behind a halving. With lazy_rem (4) becomes [1 - g] (4) + g P V.
+* Keys are drawn with replacement, one sample for all rows and heads. The scores of (1) are not scaled,
+  and (2) divides by the number of all keys, not of the drawn ones. There is no dropout.
+* If masked, (3) reads no later key. But (2) compares queries by keys at any step: which queries attend
+  depends on later steps too. Nothing else does.
+* With a recurrence (ops/rsa.py), (3) of the first heads is { [1 - g] softmax(..) + g P } V, where P has
+  the rows of the queries that attend and g = sigmoid(mu). Lags count the steps that the layer reads,
+  which are halved after a halving. With lazy_rem, (4) becomes [1 - g] (4) + g P V.
 """
 
 import math
@@ -27,35 +27,35 @@ from ...ops.rsa import RSA, SoftmaxAttention
 from ...ops.scan import scan
 from .informer_config import InformerConfig
 
-# Queries that are measured at once.
+# Queries measured at once on a GPU.
 BLOCK_ON_A_GPU = 256
 
 
 def how_many(factor: int, length: int) -> int:
-    """min(c ceil(ln L), L): of queries that attend, of keys that are sampled."""
+    """min(c ceil(ln L), L): the number of queries that attend, and of keys that are sampled."""
     return min(factor * math.ceil(math.log(length)), length)
 
 
 def evaluation_generator(seed: int, length: int) -> torch.Generator:
-    """On the CPU, from the seed and the length alone."""
-    # torch's generator looks at the lower 32 bits of its seed; both numbers must be in them.
+    """A CPU generator that depends only on the seed and the length."""
+    # torch's generator uses only the lower 32 bits of its seed, so both numbers must affect them.
     both = random.Random(f"{seed} {length}").getrandbits(32)
     return torch.Generator().manual_seed(both)
 
 
 @torch.no_grad()
 def select_queries(query: Tensor, key: Tensor, sample: Tensor, count: int) -> Tensor:
-    """[B, H, count] the queries with the largest measure (2), in no order; sample [T, U] of keys.
+    """[B, H, count]: the queries with the largest measure (2), unordered; sample: keys [T, U].
 
-    A choice has no gradient. A block of queries is multiplied with all keys and then sampled, which
-    takes little memory (on a CPU no more than the scores of those that attend), and less time than
-    gathering U keys for each query (on a CPU a tenth of it at 96 steps, a quarter at 336, half at 720).
-    For thousands of steps gathering would be faster.
+    The choice has no gradient. Each block of queries is multiplied with all keys and then sampled. That
+    takes little memory (on a CPU no more than the scores of the queries that attend) and less time than
+    gathering U keys per query (on a CPU a tenth of it at 96 steps, a quarter at 336, half at 720). For
+    thousands of steps, gathering would be faster.
     """
     measures = []
-    # A GPU would be idle between so many small products.
+    # Many small products would leave a GPU idle.
     block = max(sample.shape[1], BLOCK_ON_A_GPU if query.is_cuda else 0)
-    # Rows and heads as one: a product of four axes would copy all keys for every block.
+    # Rows and heads in one axis: a product of four axes would copy all keys for every block.
     queries, keys = query.flatten(0, 1), key.flatten(0, 1)
     for some, drawn in zip(queries.split(block, 1), sample.split(block), strict=True):
         scores = some @ keys.transpose(1, 2)
@@ -66,7 +66,7 @@ def select_queries(query: Tensor, key: Tensor, sample: Tensor, count: int) -> Te
 
 
 class ProbSparse(nn.Module):
-    """Queries, keys and values [B, H, L, D] of the same steps to [B, H, L, D]."""
+    """Queries, keys and values [B, H, L, D] of the same steps -> [B, H, L, D]."""
 
     def __init__(self, config: InformerConfig, masked: bool) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class ProbSparse(nn.Module):
         self.masked = masked
         self.encoding = build_encoding(config, masked) if config.rsa else None
         self.generator: torch.Generator | None = None
-        """What samples are drawn from in training; None is torch's own for the device."""
+        """The generator of samples in training; None is torch's own for the device."""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         length = query.shape[2]
@@ -94,11 +94,10 @@ class ProbSparse(nn.Module):
         return read
 
     def sample(self, length: int, device: torch.device) -> Tensor:
-        """[L, U] keys for the queries, drawn anew in training.
+        """[L, U] keys for the queries, drawn anew at each call in training.
 
-        In evaluation they follow from the configuration's seed and the length alone: what a window's
-        forecast is then depends on no device, and on nothing forecast before it or beside it, but for
-        rounding.
+        In evaluation they depend only on the configuration's seed and the length. So, apart from
+        rounding, the forecast of a window depends neither on the device nor on other windows.
         """
         shape = (length, how_many(self.config.factor, length))
         if not self.training:
@@ -110,14 +109,14 @@ class ProbSparse(nn.Module):
         return torch.randint(length, shape, generator=generator, device=generator.device).to(device)
 
     def _lazy(self, value: Tensor) -> Tensor:
-        """(4); a running sum of many values is not left to half precision."""
+        """(4); running sums of many values need more than half precision."""
         if self.masked:
             precise = torch.promote_types(value.dtype, torch.float32)
             return value.cumsum(2, dtype=precise).to(value.dtype)
         return value.mean(2, keepdim=True).expand_as(value)
 
     def _mixed(self, attended: Tensor, recurrent: Tensor) -> Tensor:
-        """The first heads mixed with what the recurrence gives them, the others as they are."""
+        """The first heads mixed with their recurrence, the others unchanged."""
         assert self.encoding is not None
         heads = self.encoding.heads
         gate = self.encoding.gate().to(attended.dtype)
@@ -126,7 +125,7 @@ class ProbSparse(nn.Module):
 
 
 class FullAttention(nn.Module):
-    """Every query reads every key, or every one that is not later; with dropout of the weights."""
+    """Every query reads every key (if masked, every key that is not later), with dropout of weights."""
 
     def __init__(self, config: InformerConfig, masked: bool, recurrent: bool) -> None:
         super().__init__()
@@ -142,7 +141,7 @@ class FullAttention(nn.Module):
 
 
 class HeadsAttention(nn.Module):
-    """Projections to heads and back around an attention of theirs."""
+    """An attention with its projections to heads and back."""
 
     def __init__(self, config: InformerConfig, attend: nn.Module, mix: bool = False) -> None:
         super().__init__()
@@ -156,7 +155,7 @@ class HeadsAttention(nn.Module):
         self.mix = mix
 
     def forward(self, hidden: Tensor, source: Tensor | None = None) -> Tensor:
-        """[B, T, k] queries of `hidden`; keys and values of the source [B, S, k], else of `hidden`."""
+        """[B, T, k]: queries from `hidden`; keys and values from the source [B, S, k], or `hidden`."""
         source = hidden if source is None else source
         read = self.attend(
             self._split(self.query(hidden)),
@@ -164,7 +163,7 @@ class HeadsAttention(nn.Module):
             self._split(self.value(source)),
         )
         if self.mix:
-            # Steps of head 1, then of head 2, ..., cut into T rows: published, see InformerConfig.mix.
+            # All steps of head 1, then of head 2, ..., cut into T rows: see InformerConfig.mix.
             return self.output(read.reshape(hidden.shape))
         return self.output(read.transpose(1, 2).flatten(2))
 
@@ -180,7 +179,7 @@ def self_attention(config: InformerConfig, masked: bool, mix: bool = False) -> H
 
 
 def cross_attention(config: InformerConfig) -> HeadsAttention:
-    """In full, and without a recurrence: there is no lag between two sequences."""
+    """Full, and without a recurrence: two sequences have no lag between them."""
     return HeadsAttention(config, FullAttention(config, masked=False, recurrent=False))
 
 
