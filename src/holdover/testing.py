@@ -27,7 +27,7 @@ from .state import State
 VOCABULARY = 61
 # More than the positions whose outputs wait to be mixed (generation/open_window.py).
 WINDOW = 40
-TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
+RELATIVE, ABSOLUTE = 1e-4, 1e-5
 NAME = "kind_under_test"
 
 
@@ -329,6 +329,6 @@ def _with_large_weights(module: Any, scale: float = 0.2) -> Any:
 
 
 def _same(found: Tensor, expected: Tensor, why: str) -> None:
-    if found.shape != expected.shape or not torch.allclose(found, expected, **TOLERANCE):
+    if found.shape != expected.shape or not torch.allclose(found, expected, RELATIVE, ABSOLUTE):
         far = (found - expected).abs().max() if found.shape == expected.shape else "of its shape"
         raise AssertionError(f"{why} (largest difference {far})")
