@@ -237,7 +237,11 @@ def _gradients(subject: _Subject) -> None:
 
     def gradient(**arguments: Any) -> Tensor:
         kept: list[Tensor] = []
-        hook = embedding.register_forward_hook(lambda module, args, output: kept.append(output))
+
+        def keep(module: Any, args: Any, output: Any) -> None:
+            kept.append(output)
+
+        hook = embedding.register_forward_hook(keep)
         try:
             loss = subject.model(ids, labels=labels, **arguments).loss
         finally:
