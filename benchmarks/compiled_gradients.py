@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from holdover.config import RecurrenceConfig
-from holdover.language import training as run
 from holdover.language.options import TrainOptions
 from holdover.language.training import train
 from holdover.recurrent import hf_compat as manners
 from holdover.runs.provenance import choose_device, provenance, write_record
 from holdover.training import loop
-from holdover.training.compile_checks import COUNTS, Looked, look_at_gradients
+from holdover.training import setup as run
+from holdover.training.compile_checks import COUNTS, GradientComparison, compare_gradients
 from holdover.training.log import LOG, read_log
 
 CASES = {"as-it-comes": False, "rounded": True}
@@ -104,23 +104,23 @@ def looking(
     looks: list[dict[str, Any]], due: tuple[int, ...] | list[int], told: bool
 ) -> Iterator[None]:
     """Inside, a training looks at its gradients behind these steps, writes it down, and goes on."""
-    kept = run.check_gradients, loop.look_is_due, manners.compiler_options
+    kept = run.check_gradients, loop.check_is_due, manners.compiler_options
     steps = iter(due)
 
     def look(*given: Any, **how: Any) -> None:
-        looks.append({"step": next(steps), **worst(look_at_gradients(*given, **how))})
+        looks.append({"step": next(steps), **worst(compare_gradients(*given, **how))})
 
     run.check_gradients = look
-    loop.look_is_due = lambda step: step in due
+    loop.check_is_due = lambda step: step in due
     if not told:
         manners.compiler_options = dict
     try:
         yield
     finally:
-        run.check_gradients, loop.look_is_due, manners.compiler_options = kept
+        run.check_gradients, loop.check_is_due, manners.compiler_options = kept
 
 
-def worst(looked: Looked) -> dict[str, Any]:
+def worst(looked: GradientComparison) -> dict[str, Any]:
     """The gradient that is farthest away, of those that count."""
     least = COUNTS * max(looked.sizes.values())
     shares = {name: looked.away[name] / size for name, size in looked.sizes.items() if size > least}

@@ -15,7 +15,8 @@ from .options import ForecastOptions
 from .replay import Forecast, record
 from .scoring import score_forecasts
 
-# Windows of a validation's batch on a GPU, which few would leave idle; forecasts do not depend on it.
+# Windows in a validation batch on a GPU, which small batches would leave idle. The forecasts do not
+# depend on it.
 VALIDATED_AT_ONCE = 256
 
 
@@ -34,11 +35,11 @@ class Forecasting:
         self.replayed: Forecast | None = None
 
     def record(self, model: Any) -> None:
-        """Record the step, where it can be replayed; before any batch is prefetched, since no other
-        thread may ask the driver for memory meanwhile."""
+        """Record the step if it can be replayed. No batch is prefetched yet: no other thread may
+        allocate memory on the device meanwhile."""
         options = self.options
-        # Gradients of several batches would be added up in memory that a replay writes over; those of
-        # several processes are added up by hooks, which a replay does not call.
+        # Gradients of several batches would be summed in memory that a replay overwrites; gradients
+        # of several processes are summed by hooks, which a replay does not call.
         alone = options.accumulate == 1 and self.share.of == 1
         if options.replay and alone and self.device.type == "cuda":
             batch = next(iter(self.prepared.train.batches(options.rows))).to(self.device)
@@ -47,16 +48,16 @@ class Forecasting:
     def batches(self, epoch: int, start: int) -> Iterator[ForecastBatch]:
         options, windows = self.options, self.prepared.train
         if options.order == "sequential":
-            found = windows.batches(options.rows, start, self.share)
+            batches = windows.batches(options.rows, start, self.share)
         else:
-            found = windows.shuffled(options.rows, options.seed, epoch, start, self.share)
-        return prefetch(found, self.device)
+            batches = windows.shuffled(options.rows, options.seed, epoch, start, self.share)
+        return prefetch(batches, self.device)
 
     def length(self, epoch: int) -> int:
         return self.prepared.train.count_batches(self.options.rows)
 
     def tokens(self) -> int:
-        """Rows that are read: those of every window."""
+        """Rows that an epoch reads, counted in every window."""
         return len(self.prepared.train) * self.prepared.train.past
 
     def loss(
@@ -64,7 +65,7 @@ class Forecasting:
     ) -> tuple[Tensor, State | None]:
         given = batch.values, batch.marks, batch.future_marks
         if len(batch.values) != self.options.rows:
-            # An epoch's last batch may be smaller than what was compiled and recorded.
+            # An epoch's last batch may be smaller than the compiled and recorded one.
             with model.uncompiled():
                 forecast = model.forecast(*given)
         else:
@@ -73,14 +74,14 @@ class Forecasting:
 
     def validate(self, model: Any) -> dict[str, float]:
         rows = self.options.rows
-        found = score_forecasts(
+        errors = score_forecasts(
             model,
             self.prepared.valid,
             self.prepared.recipe,
             rows=max(rows, VALIDATED_AT_ONCE) if self.device.type == "cuda" else rows,
             device=self.device,
         )["scaled"]
-        return {"loss": found["mse"], "mae": found["mae"]}
+        return {"loss": errors["mse"], "mae": errors["mae"]}
 
-    def alarm(self, model: Any, found: dict[str, float]) -> str | None:
+    def alarm(self, model: Any, measures: dict[str, float]) -> str | None:
         return None
