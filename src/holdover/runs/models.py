@@ -77,23 +77,28 @@ def recurrence_of(name: str) -> dict[str, Any] | None:
     return None
 
 
+def open_base(name: str, *, gguf_file: str | None = None) -> Any:
+    """A language model of transformers, without a recurrence."""
+    options: dict[str, Any] = {} if gguf_file is None else {"gguf_file": gguf_file}
+    with quietly(), _refusing(name):
+        # Files may hold half precision; training and comparisons use float32.
+        model = AutoModelForCausalLM.from_pretrained(
+            model_folder(name), dtype=torch.float32, **options
+        )
+    return in_own_memory(model)
+
+
 def open_model(
     name: str, recurrence: RecurrenceConfig | None = None, *, gguf_file: str | None = None
 ) -> RecurrentModel:
     """A language model with a recurrence: its own, or `recurrence` attached to a plain one."""
     found = recurrence_of(name)
-    folder = model_folder(name)
-    model: Any
-    with quietly(), _refusing(name):
-        if found is None:
-            options: dict[str, Any] = {} if gguf_file is None else {"gguf_file": gguf_file}
-            # Files may hold half precision; training and comparisons want one that is known.
-            model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options)
-        else:
-            model = RecurrentModel.from_pretrained(folder, dtype=torch.float32)
-    model = in_own_memory(model)
     if found is None:
+        model = open_base(name, gguf_file=gguf_file)
         return add_recurrence(model, recurrence or RecurrenceConfig(carry="none"))
+    with quietly(), _refusing(name):
+        model = RecurrentModel.from_pretrained(model_folder(name), dtype=torch.float32)
+    model = in_own_memory(model)
     own = RecurrenceConfig.from_dict(found)
     if recurrence is None:
         return model
