@@ -38,41 +38,41 @@ FORMAT = "holdover.reader.v1"
 class SavedReader:
     reader: Reader
     tokenizer: PairTokenizer
-    run: dict[str, Any] | None  # what it says of its training
+    run: dict[str, Any] | None  # its holdover_run.json
 
 
 def build_reader(name: str, recurrence: RecurrenceConfig, *, shrink: bool = False) -> Reader:
-    """New heads and a new state, drawn from torch's random numbers, on a pretrained encoder.
+    """New heads and a new recurrence with random weights, on a pretrained encoder.
 
-    shrink: windows that are longer than the model's positions become as long as those.
+    shrink: shorten windows that are longer than the model's positions.
     """
     if recurrence_of(name) is not None:
         raise ValueError(
-            f"{name} has a recurrence already: give the pretrained encoder that is to get one, or "
-            "continue a run with --resume."
+            f"{name} has a recurrence already: give a pretrained encoder without one, or continue a "
+            "run with --resume."
         )
     folder = model_folder(name)
     try:
         with quietly():
             base = class_named("AutoModel").from_pretrained(folder, dtype=torch.float32)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        told = " ".join(str(error).split()).split(". ")[0].rstrip(".")
+        reason = " ".join(str(error).split()).split(". ")[0].rstrip(".")
         raise ValueError(
-            f"The encoder {name} could not be opened ({told}): give a folder with a saved model, or a "
-            "name that the Hugging Face hub knows and can be reached for."
+            f"The encoder {name} could not be opened ({reason}): give a folder with a saved model, or "
+            "the name of a model on the Hugging Face hub (which must be reachable)."
         ) from error
     base = in_own_memory(base)
     limit = spec_of(base.config.model_type).positions(base.config)
     if shrink and limit is not None:
-        # Memory tokens stand in the window too, in front and behind.
+        # Memory tokens take positions too, before and after the window's tokens.
         added = 2 * recurrence.slots if recurrence.carry == "tokens" else 0
         recurrence = recurrence.replace(window=min(recurrence.window, limit - added))
     return Reader(add_recurrence(base, recurrence))
 
 
 def fitting(recurrence: RecurrenceConfig, own: RecurrenceConfig) -> RecurrenceConfig:
-    """Settings whose defaults (`own`) are meant for one kind of state, without those that the kind that
-    was chosen does not use."""
+    """Settings without those that the chosen kind of state does not use, if they have the value of
+    `own`: those defaults are meant for another kind of state."""
     if recurrence.carry not in CARRIES:
         return RecurrenceConfig.from_dict(recurrence.to_dict())
     general = RecurrenceConfig()
@@ -89,7 +89,7 @@ def fitting(recurrence: RecurrenceConfig, own: RecurrenceConfig) -> RecurrenceCo
 def save_reader(
     folder: Path, reader: Reader, encoder: Any, weights: dict[str, Tensor] | None = None
 ) -> None:
-    """weights: those of the reader, where processes hold parts of them."""
+    """weights: the reader's gathered weights, if the processes hold shards of them."""
     weights = reader.state_dict() if weights is None else weights
     with quietly():
         reader.encoder.save_pretrained(folder, state_dict=_below("encoder.", weights))
@@ -109,20 +109,20 @@ def open_reader(name: str | Path) -> SavedReader:
     folder = Path(model_folder(str(name)))
     if not (folder / ABOUT).is_file():
         raise ValueError(
-            f"{name} is no reader (it has no {ABOUT}): give a folder that holdover qa train wrote."
+            f"{name} is not a reader (it has no {ABOUT}): give a folder that holdover qa train wrote."
         )
     try:
         about = json.loads((folder / ABOUT).read_text())
         if (about["format"], about["kinds"]) != (FORMAT, list(KINDS)):
-            raise ValueError(f"its {ABOUT} is of another format")
+            raise ValueError(f"its {ABOUT} has another format")
         with quietly():
             encoder = RecurrentModel.from_pretrained(folder, dtype=torch.float32)
         reader = Reader(encoder)
         reader.heads.load_state_dict(load_file(folder / HEADS))
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        told = " ".join(str(error).split()).rstrip(".")
+        reason = " ".join(str(error).split()).rstrip(".")
         raise ValueError(
-            f"The reader in {name} is truncated or damaged ({told}): copy it or train it again."
+            f"The reader in {name} is truncated or damaged ({reason}): copy it or train it again."
         ) from error
     run = read_run(folder / RUN) if (folder / RUN).is_file() else None
     tokenizer = PairTokenizer(encoder_of(str(folder)))
