@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..evaluation.intervals import Resampled
-from .answering import KeptStates, Scored, answer_questions, score_answers
+from .answering import QuestionStates, Scored, answer_questions, score_answers
 from .batches import Pairs
 from .reader import Reader
 
@@ -26,7 +26,7 @@ def state_use(
     reader: Reader,
     pairs: Pairs,
     own: Scored,
-    kept: KeptStates,
+    kept: QuestionStates,
     *,
     rows: int,
     device: torch.device,

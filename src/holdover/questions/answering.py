@@ -63,7 +63,7 @@ class Answer:
 
 
 @dataclass
-class KeptStates:
+class QuestionStates:
     """The state after every window of every question, each as one row in main memory."""
 
     states: dict[int, list[State]] = field(default_factory=dict)
@@ -98,7 +98,7 @@ def answer_questions(
     rows: int,
     device: torch.device,
     longest: int,
-    keep: KeptStates | None = None,
+    keep: QuestionStates | None = None,
     state_of: StateOf | None = None,
     advance: Callable[[int], None] = lambda windows: None,
 ) -> list[Answer]:

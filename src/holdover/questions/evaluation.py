@@ -11,7 +11,7 @@ from ..evaluation.cost import PeakMemory
 from ..evaluation.driver import Evaluation, about_training, difference, row_names
 from ..evaluation.intervals import Resampled
 from .answer_state import questions_with_past, state_use
-from .answering import Answer, KeptStates, answer_questions, score_answers
+from .answering import Answer, QuestionStates, answer_questions, score_answers
 from .batches import Pairs
 from .eval_options import QAEvalOptions
 from .eval_report import show
@@ -109,7 +109,7 @@ def _row(evaluation: Evaluation, contender: Contender) -> tuple[dict[str, Any], 
     reading["longest"] = options.longest_answer
     settings = reader.encoder.settings
     diagnosed = options.diagnose_state and settings.carry != "none"
-    kept = KeptStates() if diagnosed else None
+    kept = QuestionStates() if diagnosed else None
     windows = int(pairs.counts.sum())
     past = int(pairs.counts[questions_with_past(pairs)].sum())
     use = None
