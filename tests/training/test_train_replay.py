@@ -195,10 +195,10 @@ def test_while_a_step_is_recorded_nobody_looks_for_several_texts_in_a_row():
 @pytest.mark.parametrize(
     ("settings", "device", "processes", "said"),
     [
-        ({}, "cpu", 1, "device=cpu"),
-        ({"accumulate": 2}, "cuda", 1, "accumulate=2"),
-        ({}, "cuda", 2, "processes=2"),
-        ({"recurrence.recompute": "window"}, "cuda", 1, "recompute=window"),
+        ({}, "cpu", 1, "--device cpu"),
+        ({"accumulate": 2}, "cuda", 1, "--accumulate 2"),
+        ({}, "cuda", 2, "--processes 2"),
+        ({"recurrence.recompute": "window"}, "cuda", 1, "recompute window"),
     ],
 )
 def test_what_cannot_be_recorded_is_refused(settings, device, processes, said):
