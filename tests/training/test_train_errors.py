@@ -250,7 +250,7 @@ def test_a_disk_that_is_full_within_a_checkpoint(what, tmp_path, capsys, monkeyp
     run = tmp_path / "run"
     found = whole_and_finite(run)
     assert found and found[-1] < 10
-    assert f"the last whole one is checkpoint-{found[-1]}" in said
+    assert f"the last complete one is checkpoint-{found[-1]}" in said
     monkeypatch.undo()
     train(tmp_path, save_every=2, keep=9, resume=True)
     assert whole_and_finite(run)[-1] == 10
