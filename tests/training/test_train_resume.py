@@ -431,7 +431,7 @@ def test_another_end_is_another_schedule(tmp_path, capsys):
 
 def test_two_processes_cannot_train_in_one_folder(tmp_path, capsys):
     (tmp_path / "run").mkdir()
-    with checkpoint.alone_in(tmp_path / "run"):
+    with checkpoint.lock_folder(tmp_path / "run"):
         assert cli.main(command(tmp_path)) == 2
     assert "Another process is training" in capsys.readouterr().err
     assert cli.main(command(tmp_path, max_steps=1)) == 0
