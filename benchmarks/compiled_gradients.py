@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from holdover.config import RecurrenceConfig
-from holdover.language import training as run
 from holdover.language.options import TrainOptions
 from holdover.language.training import train
-from holdover.recurrent import hf_compat
+from holdover.recurrent import compile as compiling
 from holdover.runs.provenance import choose_device, provenance, write_record
 from holdover.training import loop
-from holdover.training.compile_checks import COUNTS, Looked, look_at_gradients
+from holdover.training import setup as run
+from holdover.training.compile_checks import COUNTS, GradientComparison, compare_gradients
 from holdover.training.log import LOG, read_log
 
 CASES = {"as-it-comes": False, "rounded": True}
@@ -106,23 +106,23 @@ def recorded_checks(
     looks: list[dict[str, Any]], due: tuple[int, ...] | list[int], rounded: bool
 ) -> Iterator[None]:
     """Inside, training compares its gradients after the steps in `due`, records them, and continues."""
-    kept = run.check_gradients, loop.look_is_due, hf_compat.compiler_options
+    kept = run.check_gradients, loop.check_is_due, compiling.compiler_options
     steps = iter(due)
 
     def record(*values: Any, **options: Any) -> None:
-        looks.append({"step": next(steps), **worst(look_at_gradients(*values, **options))})
+        looks.append({"step": next(steps), **worst(compare_gradients(*values, **options))})
 
     run.check_gradients = record
-    loop.look_is_due = lambda step: step in due
+    loop.check_is_due = lambda step: step in due
     if not rounded:
-        hf_compat.compiler_options = dict
+        compiling.compiler_options = dict
     try:
         yield
     finally:
-        run.check_gradients, loop.look_is_due, hf_compat.compiler_options = kept
+        run.check_gradients, loop.check_is_due, compiling.compiler_options = kept
 
 
-def worst(looked: Looked) -> dict[str, Any]:
+def worst(looked: GradientComparison) -> dict[str, Any]:
     """The gradient with the largest relative error, among those that are not negligible."""
     least = COUNTS * max(looked.sizes.values())
     shares = {name: looked.away[name] / size for name, size in looked.sizes.items() if size > least}

@@ -28,7 +28,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 import holdover
 from holdover.runs.processes import close_talk, open_talk, own_share
 from holdover.runs.provenance import provenance, write_record
-from holdover.training.parallel import hold
+from holdover.training.parallel import parallelize
 from holdover.windows import Window
 
 PROCESSES = 2
@@ -94,14 +94,16 @@ class Trainer:
         )
         settings = holdover.RecurrenceConfig(window=options.window)
         self.model = holdover.add_recurrence(GPT2LMHeadModel(config), settings)
-        self.held = None if shard is None else hold(self.model, self.model.hooks.layers, CPU, shard)
+        self.held = (
+            None if shard is None else parallelize(self.model, self.model.hooks.layers, CPU, shard)
+        )
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
         ids = torch.randint(0, options.vocabulary, (options.windows, rows, options.window))
         self.windows = [Window(input_ids=window, targets=window) for window in ids]
 
     def step(self) -> float:
         started = time.perf_counter()
-        loss = self.loss(self.model) if self.held is None else self.held._do(self.loss)
+        loss = self.loss(self.model) if self.held is None else self.held.run(self.loss)
         loss.backward()
         if self.held is not None:
             self.held.post_backward()

@@ -27,7 +27,10 @@ MOVED: dict[str, dict[str, str]] = {
     },
     "holdover.forecast": {"*": "holdover.forecasting"},
     "holdover.plan": {"*": "holdover.planning"},
-    "holdover.qa": {"*": "holdover.questions"},
+    "holdover.qa": {
+        "*": "holdover.questions",
+        "Asked": "holdover.questions:LocatedAnswer",
+    },
     "holdover.train": {
         "LoopOptions": "holdover.training",
         "TrainOptions": "holdover.language",

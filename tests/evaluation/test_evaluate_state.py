@@ -231,31 +231,31 @@ def test_a_state_that_is_ignored(carry, lengths):
     for part in found["history"]:  # read in batches of other windows, so rounded otherwise
         assert max(map(abs, (part["above_own"], part["low"], part["high"]))) < 1e-13
     assert all(point["norm"] == 0 for point in found["gradient_norms"])
-    assert "cannot be told from being ignored" in state_sentence(found)
+    assert "makes no clear difference" in state_sentence(found)
 
 
 @pytest.mark.parametrize(
     ("low", "high", "said"),
     [
         (0.1, 0.2, "is used"),
-        (-0.1, 0.2, "cannot be told from being ignored"),
+        (-0.1, 0.2, "makes no clear difference"),
         (-0.2, -0.1, "does harm"),
-        (None, None, "was looked at on too few windows for a verdict"),
+        (None, None, "was tested on too few windows for a verdict"),
     ],
 )
 def test_the_verdict_is_the_intervals(low, high, said):
     part = {"above_own": 0.1234, "low": low, "high": high}
     state = {"windows": 1234, "zeroed": part, "other": part, "other_is": "another document"}
     sentence = state_sentence({**state, "history": []})
-    assert f"the state {said}. Loss, in nats a token on 1,234 windows," in sentence
-    assert "rises by +0.1234" in sentence and sentence.endswith("another document's.")
+    assert f"the state {said}. The loss, in nats per token on 1,234 windows," in sentence
+    assert "changes by +0.1234" in sentence and sentence.endswith("another document's.")
 
 
 @pytest.mark.parametrize(
     ("above", "said"),
     [
-        ([0.5, 0.04, 0.01], "Nine tenths of that are there with a history of 1 window."),
-        ([0.5, 0.4, 0.3], "More than 2 windows of history are used."),
+        ([0.5, 0.04, 0.01], "A history of 1 window gives nine tenths of the gain."),
+        ([0.5, 0.4, 0.3], "The model uses more than 2 windows of history."),
         ([-0.1, 0.0, 0.0], "another document's."),
     ],
 )

@@ -103,7 +103,7 @@ def test_a_token_costs_what_its_cache_holds():
 def test_models_whose_keys_cannot_be_moved_are_refused():
     with pytest.raises(ValueError, match="rotary positions, and gpt2 has none"):
         read_with_cache(build("gpt2"), text(9), window=4, kept=2)
-    with pytest.raises(ValueError, match="one set of frequencies, and gpt_neox has others"):
+    with pytest.raises(ValueError, match="one set of frequencies, and gpt_neox has other ones"):
         read_with_cache(build("gpt_neox"), text(9), window=4, kept=2)
     with pytest.raises(ValueError, match="and mistral slides its own window"):
         read_with_cache(build("mistral"), text(9), window=4, kept=2)

@@ -125,7 +125,7 @@ def test_what_is_refused_is_left_out_and_said(gpu, work, compiling, recording, t
 
 def test_a_run_that_is_refused_on_its_way_begins_again_without(gpu, work, monkeypatch):
     """Nothing is gone on with that a wrong step has trained."""
-    monkeypatch.setattr("holdover.training.compile_checks.NEXT_LOOK", 2)
+    monkeypatch.setattr("holdover.training.compile_checks.NEXT_CHECK", 2)
 
     def look(*_, **__):
         looks.append(1)
@@ -133,10 +133,10 @@ def test_a_run_that_is_refused_on_its_way_begins_again_without(gpu, work, monkey
             raise CompileMismatch("The compiled step is wrong.")
 
     looks = []
-    monkeypatch.setattr(training, "check_gradients", look)
+    monkeypatch.setattr("holdover.training.setup.check_gradients", look)
     taken, losses = trained(work, faster={"compile": True}, save_every=1)
     said = " ".join(work.console.file.getvalue().split())
-    assert "Behind step 2: The compiled step is wrong." in said and not taken["compile"]
+    assert "After step 2: The compiled step is wrong." in said and not taken["compile"]
     work.folder = work.folder.with_name("plain")
     assert trained(work, save_every=1)[1] == losses and len(losses) == 3
 

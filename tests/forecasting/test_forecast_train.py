@@ -169,7 +169,7 @@ def test_what_has_nothing_to_learn_is_saved_at_once(model, tmp_path, capsys):
     assert saved.kind == model and saved.run["options"]["past"] == 24
     assert getattr(saved.model.config, "period", 24) == 24
     assert "holds a forecaster already" in refusal(capsys, command(tmp_path, model=model))
-    assert "learns nothing" in refusal(capsys, command(tmp_path, model=model, resume=True))
+    assert "has nothing to learn" in refusal(capsys, command(tmp_path, model=model, resume=True))
 
 
 def test_a_saved_forecaster_has_its_columns_and_scaler(tmp_path):

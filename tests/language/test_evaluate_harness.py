@@ -15,7 +15,11 @@ from lm_eval.tasks import TaskManager
 
 from brute_force import brute_force
 from evaluations import prose, subwords
-from harnessed import (
+from holdover.evaluation.scoring import score
+from holdover.language.lm_eval import HoldoverLM
+from holdover.runs.models import quietly
+from holdover.tokenization.encoders import ByteEncoder
+from lm_eval_cases import (
     CARRIES,
     CPU,
     WINDOW,
@@ -26,10 +30,6 @@ from harnessed import (
     requests,
     tokens_of,
 )
-from holdover.evaluation.scoring import score
-from holdover.language.lm_eval import HoldoverLM
-from holdover.runs.models import quietly
-from holdover.tokenization.encoders import ByteEncoder
 from tiny import attach, build
 
 TEXTS = ["", "t", "tide", "tide wait", "time and tide wait for no man", "the year was late again"]

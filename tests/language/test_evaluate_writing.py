@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from harnessed import CARRIES, adapter, byte_model, continuation, plain_pair, requests
+from lm_eval_cases import CARRIES, adapter, byte_model, continuation, plain_pair, requests
 
 
 @pytest.mark.parametrize("overlap", [0, 3])

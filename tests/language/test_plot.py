@@ -61,9 +61,9 @@ def test_runs_and_evaluations_side_by_side(tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "no run"),
-        ("{", "no evaluation record"),
-        ('{"record": "demo"}', "no evaluation record"),
+        (None, "neither a run"),
+        ("{", "is not an evaluation record"),
+        ('{"record": "demo"}', "not a record of holdover eval"),
     ],
 )
 def test_what_is_neither_is_refused(content, said, tmp_path, capsys):
@@ -110,4 +110,4 @@ def test_what_cannot_be_paired_is_refused(change, said, tmp_path, capsys):
     assert cli.main(["compare", str(one), str(two)]) == 2
     assert said in capsys.readouterr().err
     assert cli.main(["compare", str(tmp_path)]) == 2
-    assert "no evaluation" in capsys.readouterr().err
+    assert "is not an evaluation" in capsys.readouterr().err

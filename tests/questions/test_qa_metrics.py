@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdover.questions.answers import exact_match, f1, normalised
+from holdover.questions.answering import exact_match, f1, normalised
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_the_hubs_form_of_a_context(tmp_path):
         ("[3]", "record 1 is a JSON int"),
         (
             json.dumps([RECORD, {**RECORD, "_id": "b", "question": ""}]),
-            r"record 2 \(b\) asks nothing",
+            r"record 2 \(b\) has no question",
         ),
         (json.dumps([{**RECORD, "answer": 3}]), r"record 1 \(a1\) has an empty answer"),
         (json.dumps([{**RECORD, "context": "text"}]), "has no context"),
@@ -79,7 +79,7 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path, content, said):
 
 def test_names_and_missing_data(tmp_path, monkeypatch):
     monkeypatch.delenv("HOLDOVER_DATA", raising=False)
-    with pytest.raises(ValueError, match="Say which data"):
+    with pytest.raises(ValueError, match="--data is missing"):
         open_questions(QuestionOptions(), "test")
     with pytest.raises(ValueError, match="did you mean hotpotqa?"):
         open_questions(QuestionOptions(data="hotpot"), "test")
@@ -102,7 +102,7 @@ def test_a_files_end_is_held_out(tmp_path):
     assert training.items + validation.items == open_questions(options, "test").items
     whole, other = training_questions(options, str(path), 0.25)
     assert len(whole) == len(other) == 10
-    with pytest.raises(ValueError, match="at least 2 are needed"):
+    with pytest.raises(ValueError, match="give at least 2, one to learn"):
         training_questions(QuestionOptions(data=str(path), questions=1), None, 0.1)
 
 
@@ -207,7 +207,7 @@ def test_a_batch_holds_every_pair_as_the_tokenizer_has_it():
     assert batch.tokens == pairs.tokens() == length + 50 + 7 * 2 + 8 * AROUND
     assert batch.occurs.sum(1).tolist() == [1, 3]
     with pytest.raises(
-        ValueError, match="takes 6 of a window's 8 tokens, which leaves 2 .* overlap of 2"
+        ValueError, match="takes 6 of a window's 8 tokens. That leaves 2 .* overlap of 2"
     ):
         Pairs(pairs.pairs, Layout(window=8, overlap=2))
 

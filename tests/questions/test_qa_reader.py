@@ -206,7 +206,7 @@ def test_a_saved_reader_is_the_same_reader(tmp_path):
 
 def test_what_is_no_reader_is_refused(tmp_path):
     (tmp_path / "file.txt").touch()
-    with pytest.raises(ValueError, match="is no reader .* holdover qa train wrote"):
+    with pytest.raises(ValueError, match="is not a reader .* holdover qa train wrote"):
         open_reader(tmp_path)
     save_reader(tmp_path / "reader", reader_of(), pair_tokenizer().encoder)
     heads = tmp_path / "reader" / "holdover_reader.safetensors"

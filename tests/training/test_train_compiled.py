@@ -8,17 +8,17 @@ from rich.console import Console
 
 from evaluations import prose
 from holdover import RecurrenceConfig
-from holdover.language import training as run
 from holdover.language.options import TrainOptions
 from holdover.language.training import train
 from holdover.recurrent import step
 from holdover.recurrent.model import RecurrentModel
 from holdover.training import compile_checks as compiled
+from holdover.training import setup as run
 from holdover.training.compile_checks import (
     CompileMismatch,
+    check_is_due,
     distances,
     gradients_of,
-    look_is_due,
     wrong_gradients,
 )
 from holdover.training.loop import Loop
@@ -83,7 +83,7 @@ def test_gradients_that_are_not_there_are_wrong_ones(options, monkeypatch):
 @pytest.mark.parametrize("bf16", [False, True])
 def test_right_ones_train_as_if_nobody_had_looked(options, monkeypatch, bf16):
     """Not at the beginning, and not behind the first step either."""
-    monkeypatch.setattr(compiled, "NEXT_LOOK", 1)
+    monkeypatch.setattr(compiled, "NEXT_CHECK", 1)
     compiles_to(monkeypatch, lambda loss: loss)
     train(TrainOptions(**options, bf16=bf16))
     options["output"] = options["output"].with_name("other")
@@ -149,19 +149,19 @@ def test_windows_beside_a_documents_end_have_the_form_of_all_others(options, mon
 
 
 def test_looks_are_rarer_and_rarer():
-    assert [step for step in range(1, 20_001) if look_is_due(step)] == [100, 1000, 10_000]
+    assert [step for step in range(1, 20_001) if check_is_due(step)] == [100, 1000, 10_000]
 
 
 @pytest.fixture
 def goes_wrong(options, monkeypatch):
     """A run of six steps whose compiler errs once weights have changed, as they do in the first."""
-    monkeypatch.setattr(compiled, "NEXT_LOOK", 2)
+    monkeypatch.setattr(compiled, "NEXT_CHECK", 2)
     begun = []
     compiles_to(monkeypatch, lambda loss: OtherGradient.apply(loss) if begun else loss)
     settle = Loop._settle
 
     def settled(self):
-        begun.append(self.reached.step)
+        begun.append(self.progress.step)
         settle(self)
 
     monkeypatch.setattr(Loop, "_settle", settled)
@@ -169,7 +169,7 @@ def goes_wrong(options, monkeypatch):
 
 
 def test_errors_that_grow_with_the_weights_are_found_before_they_are_saved(goes_wrong):
-    sentence = r"Behind step 2: The compiled step is wrong: .* may be wrong: begin again\."
+    sentence = r"After step 2: The compiled step is wrong: .* may be wrong: begin again\."
     with pytest.raises(CompileMismatch, match=sentence):
         train(TrainOptions(**goes_wrong))
     found = {path.name for path in goes_wrong["output"].glob("checkpoint-*")}
@@ -185,7 +185,7 @@ def test_a_run_that_goes_on_is_looked_at_too(options, monkeypatch):
 
 
 def test_without_memory_a_late_look_is_left_out_and_said(options, monkeypatch):
-    monkeypatch.setattr(compiled, "NEXT_LOOK", 1)
+    monkeypatch.setattr(compiled, "NEXT_CHECK", 1)
     compiles_to(monkeypatch, lambda loss: loss)
     looked = []
 
@@ -197,7 +197,7 @@ def test_without_memory_a_late_look_is_left_out_and_said(options, monkeypatch):
     monkeypatch.setattr(run, "check_gradients", look)
     console = Console(file=io.StringIO(), width=200)
     reached = train(TrainOptions(**options), console=console)
-    assert reached.step == 2 and "was not looked at behind step 1" in console.file.getvalue()
+    assert reached.step == 2 and "was not checked after step 1" in console.file.getvalue()
 
 
 def test_a_look_without_memory_leaves_no_gradients_to_the_next_step():
@@ -214,7 +214,7 @@ def test_a_look_without_memory_leaves_no_gradients_to_the_next_step():
 
 def test_a_look_at_a_run_is_in_float32_too(options, monkeypatch):
     """A run puts its precision around the model's forward."""
-    monkeypatch.setattr(compiled, "NEXT_LOOK", 1)
+    monkeypatch.setattr(compiled, "NEXT_CHECK", 1)
     compiles_to(monkeypatch, lambda loss: loss)
     seen, written = [], RecurrentModel._step
 

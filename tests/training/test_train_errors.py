@@ -111,9 +111,9 @@ def test_room_is_looked_for_with_the_optimisers_state(tmp_path, capsys, monkeypa
 def test_what_several_processes_cannot_do_is_refused(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("RANK", "0")
-    assert "rows=3 cannot be dealt out to 4 processes" in refused(capsys, tmp_path)
+    assert "--rows 3 is too few for 4 processes" in refused(capsys, tmp_path)
     said = refused(capsys, tmp_path, rows=4, compile=True, shard=True)
-    assert "compile does not go with sharded weights" in said
+    assert "Sharded weights cannot be compiled" in said
     said = refusal(capsys, ["compare", "a", "b"])
     assert "holdover compare works in one process, and 4 were started" in said
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
@@ -122,7 +122,7 @@ def test_what_several_processes_cannot_do_is_refused(tmp_path, capsys, monkeypat
 
 def test_processes_are_started_by_the_command_line(tmp_path):
     options = TrainOptions.of(model="gpt2", data="text.txt", processes=2, output=tmp_path)
-    with pytest.raises(ValueError, match="processes=2 is for the command line"):
+    with pytest.raises(ValueError, match="--processes 2: only the command line"):
         make_accelerator(options)
 
 
@@ -250,7 +250,7 @@ def test_a_disk_that_is_full_within_a_checkpoint(what, tmp_path, capsys, monkeyp
     run = tmp_path / "run"
     found = whole_and_finite(run)
     assert found and found[-1] < 10
-    assert f"the last whole one is checkpoint-{found[-1]}" in said
+    assert f"the last complete one is checkpoint-{found[-1]}" in said
     monkeypatch.undo()
     train(tmp_path, save_every=2, keep=9, resume=True)
     assert whole_and_finite(run)[-1] == 10

@@ -196,10 +196,10 @@ def test_while_a_step_is_recorded_nobody_looks_for_several_texts_in_a_row():
 @pytest.mark.parametrize(
     ("settings", "device", "processes", "said"),
     [
-        ({}, "cpu", 1, "device=cpu"),
-        ({"accumulate": 2}, "cuda", 1, "accumulate=2"),
-        ({}, "cuda", 2, "processes=2"),
-        ({"recurrence.recompute": "window"}, "cuda", 1, "recompute=window"),
+        ({}, "cpu", 1, "--device cpu"),
+        ({"accumulate": 2}, "cuda", 1, "--accumulate 2"),
+        ({}, "cuda", 2, "--processes 2"),
+        ({"recurrence.recompute": "window"}, "cuda", 1, "recompute window"),
     ],
 )
 def test_what_cannot_be_recorded_is_refused(settings, device, processes, said):
@@ -212,7 +212,7 @@ def test_what_cannot_be_recorded_is_refused(settings, device, processes, said):
 
 def test_without_a_gpu_nothing_is_replayed_silently(tmp_path, capsys):
     said = refusal(capsys, command(tmp_path, replay=True))
-    assert "replay does not go with device=cpu" in said
+    assert "--replay does not work with --device cpu" in said
 
 
 class DDP(TorchDispatchMode):

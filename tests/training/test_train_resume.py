@@ -19,7 +19,7 @@ from holdover.language.task import LanguageModelling
 from holdover.runs.models import open_model
 from holdover.state import State
 from holdover.training import checkpoint
-from lives import Lives
+from killable_cli import KillableCLI
 from runs import (
     SHAPE,
     best_of,
@@ -53,18 +53,18 @@ BITWISE = ("model.safetensors", "optimizer.safetensors", "random.safetensors")
 
 
 @pytest.fixture(scope="module")
-def lives():
-    process = Lives()
+def cli_process():
+    process = KillableCLI()
     yield process
     process.close()
 
 
 @pytest.fixture(scope="module")
-def undisturbed(lives, tmp_path_factory):
+def undisturbed(cli_process, tmp_path_factory):
     """The folder of a run that nothing happened to, with its text beside it."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    ended = lives.live(command(folder, **EVERYTHING))
-    assert ended["code"] == 0, ended["said"]
+    ended = cli_process.run(command(folder, **EVERYTHING))
+    assert ended["code"] == 0, ended["output"]
     run = folder / "run"
     # What the tests below rely on.
     assert len(steps_of(run)) == 60 and len(validations_of(run)) > 8
@@ -105,7 +105,7 @@ def assert_same_end(run: Path, expected: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_run_killed_again_and_again_ends_as_if_undisturbed(lives, undisturbed, tmp_path):
+def test_a_run_killed_again_and_again_ends_as_if_undisturbed(cli_process, undisturbed, tmp_path):
     copy_text(undisturbed, tmp_path)
     run = tmp_path / "run"
     draw = random.Random()
@@ -127,13 +127,13 @@ def test_a_run_killed_again_and_again_ends_as_if_undisturbed(lives, undisturbed,
     ]
     draw.shuffle(places)
     for place in places:
-        assert lives.live(again, place=place)["code"] == -signal.SIGKILL, place
+        assert cli_process.run(again, place=place)["code"] == -signal.SIGKILL, place
         deaths += 1
     for _ in range(3):
         lines = len((run / "log.jsonl").read_bytes().splitlines())
         sent = (signal.SIGKILL, run, lines + draw.randint(1, 4), draw.uniform(0, 0.03))
-        ended = lives.live(again, sent=sent)
-        assert ended["code"] in (-signal.SIGKILL, 0), ended["said"]
+        ended = cli_process.run(again, sent=sent)
+        assert ended["code"] in (-signal.SIGKILL, 0), ended["output"]
         deaths += ended["code"] == -signal.SIGKILL
     assert deaths >= 9
     done = subprocess.run(by_hand(again), capture_output=True, text=True, env=environment())
@@ -176,12 +176,12 @@ def killed_by_hand(arguments: list[str], run: Path, lines: int, seconds: float) 
     ],
     ids=lambda place: place[0],
 )
-def test_killed_at_its_first_checkpoint(place, lives, undisturbed, tmp_path):
+def test_killed_at_its_first_checkpoint(place, cli_process, undisturbed, tmp_path):
     copy_text(undisturbed, tmp_path)
     arguments = command(tmp_path, **EVERYTHING)
-    assert lives.live(arguments, place=place)["code"] == -signal.SIGKILL
-    ended = lives.live([*arguments, "--resume"])
-    assert ended["code"] == 0, ended["said"]
+    assert cli_process.run(arguments, place=place)["code"] == -signal.SIGKILL
+    ended = cli_process.run([*arguments, "--resume"])
+    assert ended["code"] == 0, ended["output"]
     assert_same_end(tmp_path / "run", undisturbed / "run")
 
 
@@ -194,9 +194,9 @@ def test_killed_at_its_first_checkpoint(place, lives, undisturbed, tmp_path):
     ],
     ids=lambda place: place[0],
 )
-def test_what_has_the_name_of_a_checkpoint_is_whole(place, lives, undisturbed, tmp_path):
+def test_what_has_the_name_of_a_checkpoint_is_whole(place, cli_process, undisturbed, tmp_path):
     copy_text(undisturbed, tmp_path)
-    ended = lives.live(command(tmp_path, **EVERYTHING), place=place)
+    ended = cli_process.run(command(tmp_path, **EVERYTHING), place=place)
     assert ended["code"] == -signal.SIGKILL
     run = tmp_path / "run"
     found = checkpoints_of(run)
@@ -207,20 +207,20 @@ def test_what_has_the_name_of_a_checkpoint_is_whole(place, lives, undisturbed, t
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
-def test_polite_signals_write_a_checkpoint(number, lives, undisturbed, tmp_path):
+def test_polite_signals_write_a_checkpoint(number, cli_process, undisturbed, tmp_path):
     copy_text(undisturbed, tmp_path)
     run = tmp_path / "run"
     arguments = command(tmp_path, **EVERYTHING)
-    ended = lives.live(arguments, sent=(number, run, 20, 0.0))
-    assert ended["code"] == 130, ended["said"]
+    ended = cli_process.run(arguments, sent=(number, run, 20, 0.0))
+    assert ended["code"] == 130, ended["output"]
     last = steps_of(run)[-1]["step"]
     assert 10 < last < 60
     assert checkpoints_of(run)[-1] == last
-    assert f"{number.name}: stopped after step {last}" in ended["said"]
-    assert ended["said"].endswith("holdover: interrupted.\n")
-    ended = lives.live([*arguments, "--resume"])
-    assert ended["code"] == 0, ended["said"]
-    assert f"Continuing after step {last}" in ended["said"]
+    assert f"{number.name}: stopped after step {last}" in ended["output"]
+    assert ended["output"].endswith("holdover: interrupted.\n")
+    ended = cli_process.run([*arguments, "--resume"])
+    assert ended["code"] == 0, ended["output"]
+    assert f"Continuing after step {last}" in ended["output"]
     assert_same_end(run, undisturbed / "run")
 
 
@@ -433,7 +433,7 @@ def test_another_end_is_another_schedule(tmp_path, capsys):
 
 def test_two_processes_cannot_train_in_one_folder(tmp_path, capsys):
     (tmp_path / "run").mkdir()
-    with checkpoint.alone_in(tmp_path / "run"):
+    with checkpoint.lock_folder(tmp_path / "run"):
         assert cli.main(command(tmp_path)) == 2
     assert "Another process is training" in capsys.readouterr().err
     assert cli.main(command(tmp_path, max_steps=1)) == 0

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from rich.console import Console
 
-from ..evaluation.progress import progress
+from ..evaluation.driver import progress
 from ..evaluation.token_lens import lens
 from ..language.eval_options import EvalOptions
 from ..pages.lens import summary, write_lens_page

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from ..evaluation.compare import differences
 from ..evaluation.diagnose import WindowReader, compared, drawn_windows, resampled_over
+from ..evaluation.driver import progress
 from ..evaluation.intervals import Resampled, units_of
-from ..evaluation.progress import progress
 from ..evaluation.scoring import segments_to_score
 from ..evaluation.token_lens import NATS_A_BIT, Lens, lens
 from ..language.eval_options import EvalOptions

@@ -1,4 +1,4 @@
-"""Scores, intervals, cost, and whether the state is used."""
+"""Scores, intervals, cost, and whether a model uses its state."""
 
 from ..lazy_exports import lazy_exports
 

@@ -1,12 +1,12 @@
 """Next-token prediction as classification with one class for each token of the vocabulary.
 
-* Micro-averaged precision, recall and F1 all equal accuracy here, so the averages over classes are
-  given, over classes seen often enough to mean something.
-* One-vs-rest AUC comes from a histogram of log p(class) for each class. Pairs that fall into one bin
-  count one half, so the exact value lies within 0.5 sum_b pos_b neg_b / (P N), which is reported.
+* Micro-averaged precision, recall and F1 all equal accuracy here. Therefore averages over classes are
+  reported, over classes that occur often enough.
+* One-vs-rest AUC comes from a histogram of log p(class) for each class. A pair in one bin counts one
+  half, so the exact value is at most 0.5 sum_b pos_b neg_b / (P N) away; that bound is reported.
 * Equal logits are common in 16-bit types. The rank form gives them their average rank; "the most
-  likely token" is the one with the lowest id among equals, as in argmax.
-* Counts are integers on the device of the logits; nothing is divided before `result`.
+  likely token" is the one with the lowest id among them, as in argmax.
+* Counts are integers on the device of the logits; only `result` divides.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Logits looked at together: bounds the temporary copies to some hundred MiB.
+# Logits processed at once: bounds the temporary copies to some hundred MiB.
 SLICE = 2**24
 # Histograms of more classes than this take gigabytes.
 MOST_CLASSES = 2**13
@@ -24,7 +24,7 @@ LOWEST = -32.0
 
 
 class NextToken:
-    """Sums over scored positions; `classes` are the most frequent targets, chosen by the caller."""
+    """Counts over scored positions; the caller chooses `classes`, the most frequent targets."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class NextToken:
             )
         if minimum_support < 1 or bins < 1:
             raise ValueError(
-                f"Minimum support {minimum_support} and {bins} bins were asked for: give at least 1."
+                f"minimum_support={minimum_support} and bins={bins} must be at least 1."
             )
         self.vocabulary = vocabulary
         self.minimum_support = minimum_support
@@ -59,7 +59,7 @@ class NextToken:
             else f"the {len(chosen)} most frequent targets of {vocabulary}"
         )
         self._chosen = torch.tensor(chosen)
-        # Place among the chosen classes, -1 for the others.
+        # Index among the chosen classes, -1 for other tokens.
         self._place = torch.full((vocabulary,), -1)
         self._place[self._chosen] = torch.arange(len(chosen))
         size, cells = len(chosen), len(chosen) * bins
@@ -69,7 +69,7 @@ class NextToken:
         self._positions = 0
 
     def add(self, other: "NextToken") -> None:
-        """Count what another has counted of other positions."""
+        """Add the counts of another object, from other positions."""
         self._positions += other._positions
         for name, sums in self._sums.items():
             sums += other._sums[name].to(sums.device)
@@ -85,7 +85,7 @@ class NextToken:
         if targets.numel() and not 0 <= targets.min() <= targets.max() < self.vocabulary:
             raise ValueError(
                 f"Targets reach from {int(targets.min())} to {int(targets.max())}, expected 0 to "
-                f"{self.vocabulary - 1}: leave positions without a target out."
+                f"{self.vocabulary - 1}: leave out positions without a target."
             )
         self._move(logits.device)
         targets = targets.to(logits.device)
@@ -99,7 +99,7 @@ class NextToken:
     def _add(self, logits: Tensor, targets: Tensor) -> Tensor:
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         normaliser = logits.logsumexp(1, keepdim=True)
-        # A NaN compares as smaller and would make its target the most likely token.
+        # Comparisons with NaN are false, which would make its target the most likely token.
         if not normaliser.isfinite().all():
             raise ValueError(
                 "Some logits are NaN or infinite, expected finite numbers (or -inf for single "
@@ -170,10 +170,10 @@ class NextToken:
         recall = hits.double() / support
         f1 = 2 * hits.double() / (predicted + support)
         measures = {"precision": precision, "recall": recall, "f1": f1}
-        found: dict[str, Any] = {"classes_with_support": int(kept.sum())}
+        result: dict[str, Any] = {"classes_with_support": int(kept.sum())}
         for name, values in measures.items():
-            found |= _averages(name, values, support)
-        return found
+            result |= _averages(name, values, support)
+        return result
 
     def _auc(self, sums: dict[str, Tensor]) -> dict[str, Any]:
         positive = sums["positive"].view(-1, self.bins)
@@ -194,7 +194,7 @@ class NextToken:
 
 
 def _averages(name: str, values: Tensor, support: Tensor) -> dict[str, float | None]:
-    """Macro and support-weighted; None where no class has enough support."""
+    """Macro and support-weighted averages; None if no class has enough support."""
     if not len(values):
         return {f"macro_{name}": None, f"weighted_{name}": None}
     weighted = (values * support).sum() / support.sum()

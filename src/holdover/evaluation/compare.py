@@ -1,7 +1,7 @@
-"""Evaluations of several models on the same text, compared unit by unit.
+"""Paired comparison of several models' evaluations on the same text.
 
-The interval of a difference is narrower than the two intervals suggest: texts that are hard are hard for
-both models. Records keep each unit's sums for that reason.
+The interval of a difference is narrower than the two intervals suggest, because a hard text is hard for
+both models. For that reason records keep the sums of each unit.
 """
 
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ from .intervals import Resampled
 
 
 def differences(records: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For every row of every record what its loss is above that of the first row of the first."""
+    """For every row of every record, its loss minus that of the first row of the first record."""
     (first_name, first), *_ = records.items()
     base = first["rows"][0]
-    found = []
+    result = []
     for name, record in records.items():
         for row in record["rows"]:
             _check_same_text(first_name, first, base, name, record, row)
@@ -29,7 +29,7 @@ def differences(records: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]
                 np.array(ours["tokens"]),
                 transform=lambda nats: nats,
             )
-            found.append(
+            result.append(
                 {
                     "model": name,
                     "overlap": row["overlap"],
@@ -40,7 +40,7 @@ def differences(records: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]
                     "flops": row["flops_per_token"]["formula"],
                 }
             )
-    return found
+    return result
 
 
 def as_table(records: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -48,10 +48,10 @@ def as_table(records: Mapping[str, Mapping[str, Any]]) -> Table:
     first = rows[0]
     over = next(iter(records.values()))["rows"][0]
     table = Table(
-        title=f"Loss above that of {first['model']} at overlap {first['overlap']}, nats a token",
+        title=f"Loss minus that of {first['model']} at overlap {first['overlap']}, nats per token",
         title_justify="left",
-        caption=f"95% intervals, paired over {over['interval_over']} ({over['units']}). They do not say "
-        "what another training seed would change.",
+        caption=f"95% intervals, paired over {over['interval_over']} ({over['units']}). They do not "
+        "cover what another training seed would change.",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
@@ -73,11 +73,11 @@ def _check_same_text(
     record: Mapping[str, Any],
     row: Mapping[str, Any],
 ) -> None:
-    for found, whose in ((base, first_name), (row, name)):
-        if "per_unit" not in found:
+    for scored, model in ((base, first_name), (row, name)):
+        if "per_unit" not in scored:
             raise ValueError(
-                f"The evaluation of {whose} does not list the losses of its documents (or blocks), so "
-                "nothing can be paired: evaluate it again."
+                f"The evaluation of {model} does not list the losses of its documents (or blocks), so "
+                "they cannot be paired: evaluate it again."
             )
     same = (
         first["data"]["sha256"] == record["data"]["sha256"]

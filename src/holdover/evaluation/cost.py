@@ -1,17 +1,17 @@
-"""What a forward pass costs: by the formula, by counting, and in memory.
+"""The cost of a forward pass: FLOPs by formula and by counting, time, and memory.
 
-* The formula is Kaplan et al.'s forward count without embedding and head, times the part of each
-  window that is read again: [2 N + 2 L T d] T / (T - o) with N = 12 L d^2. Recurrence counts as zero.
-* The published table only comes out if 2 N + 2 L T d is rounded to three digits before it is scaled.
-* torch's counter knows its attention kernels of GPUs but not the fused one of the CPU (2.13), nor ours:
-  without the formulas here, attention would count as nothing there. Those of GPUs it refuses (2.11)
-  where several heads of queries share one of keys. Scans of a recurrence, which are
-  linear in the length, do.
-* Resident memory is sampled, so a peak shorter than the interval can be missed; CUDA's is exact, and
-  beside it stands what the process held of the machine's own.
+* The formula is Kaplan et al.'s forward count without embedding and head, scaled up because windows
+  overlap: [2 N + 2 L T d] T / (T - o) with N = 12 L d^2. Recurrence counts as zero.
+* To reproduce the published table, 2 N + 2 L T d must be rounded to three digits before scaling.
+* torch's counter does not know the CPU's fused attention kernel (2.13), nor ours, and it refuses GPU
+  kernels in which query heads share key heads (2.11). The formulas here count all of them. It does not
+  count the scans of a recurrence, which are linear in the length.
+* Resident memory is sampled, so a peak shorter than the interval can be missed. CUDA's peak is exact;
+  its record also holds the process's resident memory.
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -27,12 +27,12 @@ ATTENTION_KERNELS = tuple(
     f"_scaled_dot_product_{kind}_attention{where}"
     for kind, where in (("flash", ""), ("efficient", ""), ("cudnn", ""), ("flash", "_for_cpu"))
 )
-# Those that are measuring now, the outermost first.
+# The PeakMemory objects that are active now, the outermost first.
 _open: list["PeakMemory"] = []
 
 
 def flops_per_token(layers: int, width: int, window: int, overlap: int) -> float:
-    """Forward FLOPs for each token scored, with windows that repeat `overlap` tokens."""
+    """Forward FLOPs per scored token, with windows that repeat `overlap` tokens."""
     return _base(layers, width, window, overlap) * window / (window - overlap)
 
 
@@ -43,7 +43,7 @@ def printed_flops(layers: int, width: int, window: int, overlap: int) -> float:
 
 
 def counted_flops(run: Callable[[], Any]) -> int:
-    """FLOPs of the matrix products and convolutions that `run` executes, backward included."""
+    """FLOPs of the matrix products and convolutions in a call of `run`, backward included."""
     aten = torch.ops.aten
     unknown: dict[Any, Callable[..., int]] = {_packet_of(relative_attention): _attention_flops}
     for kernel in ATTENTION_KERNELS:
@@ -55,16 +55,17 @@ def counted_flops(run: Callable[[], Any]) -> int:
 
 
 class PeakMemory:
-    """Context manager; afterwards `result` holds the most memory in use inside, and of which kind:
-    the GPU's, unless the work is done on another device. One may be inside another."""
+    """Context manager. Afterwards `result` holds the peak memory inside and its kind (the GPU's, unless
+    the work runs on another device), and `seconds` the time inside. It can be nested."""
 
     def __init__(self, device: torch.device | None = None) -> None:
         self.result: dict[str, Any] = {}
+        self.seconds = 0.0
         self._on_gpu = torch.cuda.is_available() and (device is None or device.type == "cuda")
         self._process = psutil.Process()
         self._left = threading.Event()
         self._sampler = threading.Thread(target=self._sample, daemon=True)
-        self._most = 0  # of the GPU, before one inside this one forgot it
+        self._most = 0  # GPU peak before a nested PeakMemory reset the counter
         self._resident = 0
 
     def __enter__(self) -> "PeakMemory":
@@ -75,9 +76,11 @@ class PeakMemory:
             torch.cuda.reset_peak_memory_stats()
         self._look()
         self._sampler.start()
+        self._started = time.perf_counter()
         return self
 
     def __exit__(self, *raised: object) -> None:
+        self.seconds = time.perf_counter() - self._started
         self._left.set()
         self._sampler.join()
         self._look()
@@ -97,14 +100,14 @@ class PeakMemory:
 
 
 def _note_peaks() -> None:
-    """The peak is the device's: those that are measuring note theirs before it is forgotten."""
+    """The device keeps one peak: active PeakMemory objects note it before it is reset."""
     for around in _open:
         around._most = max(around._most, torch.cuda.max_memory_allocated())
 
 
 @contextmanager
 def uncounted_memory() -> Iterator[None]:
-    """What a GPU holds inside counts as nobody's peak, and is given back to whoever shares the GPU."""
+    """GPU memory used inside counts for no PeakMemory, and is returned to the device afterwards."""
     if not torch.cuda.is_available():
         yield
         return
@@ -133,14 +136,14 @@ def _three_digits(number: float) -> float:
 
 
 def _packet_of(operation: Any) -> Any:
-    """What the counter knows an operation of ours by."""
+    """The name under which torch's counter knows an operation of ours."""
     return operation._opoverload.overloadpacket
 
 
 def _attention_flops(
     query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...], *_: Any, **__: Any
 ) -> int:
-    """Scores and their product with the values; masked places are computed and so counted."""
+    """Scores and their product with the values; masked positions are computed, so they count."""
     return 2 * _places(query, key) * (query[-1] + value[-1])
 
 
@@ -152,7 +155,7 @@ def _attention_backward_flops(
     *_: Any,
     **__: Any,
 ) -> int:
-    """Scores again, then gradients of weights, values, queries and keys, as torch counts on GPUs."""
+    """Scores again, then gradients of weights, values, queries and keys, as torch counts them."""
     return 2 * _places(query, key) * (3 * query[-1] + 2 * value[-1])
 
 

@@ -1,10 +1,10 @@
 """Percentile bootstrap of ratios of sums, over units that can be taken as independent.
 
-* Tokens of one text depend on each other, so whole units are drawn: documents where there are enough
-  of them, else blocks of consecutive windows of one document.
-* A draw is how often each unit was taken. The same draws serve every measure and every model, so a
-  difference of two models on the same targets is paired.
-* Numerator and denominator are summed per draw and divided once: units weigh what they hold.
+* Tokens of one text depend on each other, so whole units are drawn: documents if there are enough of
+  them, else blocks of consecutive windows of one document.
+* A draw counts how often each unit was taken. The same draws serve every measure and every model, so
+  a difference of two models on the same targets is paired.
+* Numerator and denominator are summed per draw and divided once: a large unit weighs more.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ import numpy as np
 
 # Below this many documents, the spread between documents says little about their population.
 ENOUGH_DOCUMENTS = 20
-# Entries of the table of draws handled at once, as float64 (16 MiB).
+# Entries of the table of draws processed at once, as float64 (16 MiB).
 SLICE = 2**21
 BOUNDS = (2.5, 97.5)
 
@@ -23,7 +23,7 @@ Interval = tuple[float, float | None, float | None]
 
 
 def units_of(documents: np.ndarray, windows: np.ndarray, block: int = 20) -> tuple[np.ndarray, str]:
-    """For each scored target the number of its unit (0, 1, ... without gaps), and what a unit is."""
+    """For each scored target the number of its unit (0, 1, ... without gaps), and the kind of unit."""
     documents, windows = np.asarray(documents), np.asarray(windows)
     if documents.ndim != 1 or documents.shape != windows.shape or documents.size == 0:
         raise ValueError(
@@ -62,8 +62,15 @@ class Resampled:
         self._draws = list(_drawn(self.count, draws, seed))
 
     def per_unit(self, values: np.ndarray) -> np.ndarray:
-        """Sums over each unit of one value for each target: what `interval` takes."""
+        """Sums over each unit of one value for each target, as `interval` takes them."""
         return np.bincount(self.units, weights=values, minlength=self.count)
+
+    def mean(self, sums: Any, counts: Any = None) -> dict[str, float | None]:
+        """The mean of values with its 95 % bounds, from their sum in each unit; `counts` says how
+        many values each unit has (1 by default)."""
+        counts = np.ones(self.count) if counts is None else np.asarray(counts)
+        value, low, high = self.interval(np.asarray(sums), counts, transform=lambda mean: mean)
+        return {"value": value, "low": low, "high": high}
 
     def interval(
         self,
@@ -79,7 +86,7 @@ class Resampled:
     def difference(
         self, ours: tuple[np.ndarray, np.ndarray], its: tuple[np.ndarray, np.ndarray]
     ) -> Interval:
-        """Of two ratios of sums over the same units, which need not be divided by the same."""
+        """The difference of two ratios of sums over the same units, each with its own denominator."""
         return self._bounded(
             lambda above, its_above, its_below, below: above / below - its_above / its_below,
             *(ours[0], *its, ours[1]),
@@ -96,18 +103,18 @@ class Resampled:
         totals = table.sum(axis=0)
         if not totals[-1] > 0:
             raise ValueError(
-                f"The units hold {totals[-1]:g} of what is to be divided by: score at least one."
+                f"The denominators of all units sum to {totals[-1]:g}: score at least one target."
             )
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             value = float(statistic(*totals))
             if self.count < 2:
                 return value, None, None
             sums = np.concatenate([taken.astype(np.float64) @ table for taken in self._draws])
-            # Units may hold nothing to divide by (a block without words); a draw of only such units
-            # has no value.
+            # A unit's denominator may be 0 (a block without words); a draw of only such units has no
+            # value.
             sums = sums[sums[:, -1] > 0]
-            found = statistic(*sums.T)
-            low, high = np.percentile(found[~np.isnan(found)], BOUNDS)
+            values = statistic(*sums.T)
+            low, high = np.percentile(values[~np.isnan(values)], BOUNDS)
         return value, float(low), float(high)
 
 
@@ -118,7 +125,7 @@ def _without_gaps(numbers: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def _drawn(count: int, draws: int, seed: int) -> Iterator[np.ndarray]:
-    """How often each unit was taken [some draws, units], in the narrowest type that holds it."""
+    """[draws, units] how often each unit was taken, in parts, in the narrowest integer type."""
     random = np.random.default_rng(seed)
     rows = max(1, SLICE // count)
     for first in range(0, draws, rows):

@@ -1,4 +1,4 @@
-"""What is reported of a scored text: perplexities with intervals, loss by place, classification."""
+"""Measures of a scored text: perplexities with intervals, loss by position, classification."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,11 +14,11 @@ from .perplexity import summarise
 from .scoring import Scores
 from .words import Words
 
-# Vocabularies up to this size are measured over all their classes.
+# Vocabularies up to this size are measured over all their tokens as classes.
 SMALL_VOCABULARY = 512
 # More units than this are not listed in a record.
 MOST_UNITS = 2000
-# Measure, what it is divided by, and what is made of nats for each of those.
+# Each measure, the count that the nats are divided by, and the transform of nats per count.
 DIVIDED: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("perplexity_per_token", "tokens", np.exp),
     ("perplexity_per_word", "words", np.exp),
@@ -36,35 +36,38 @@ def text_counts(tokens: Tokens) -> dict[str, int]:
 def perplexities(
     scores: Scores, tokens: Tokens, window: int, draws: int, seed: int
 ) -> dict[str, Any]:
-    """Every number with its 95 % interval; divided by the text that was predicted, no more."""
+    """Every number with its 95 % interval; only the predicted part of the text counts."""
     where = scores.scored
     nll = scores.nll[where]
     document = scores.document[where]
-    # Blocks of text, the same at every overlap: the window that scores a target if there is none.
+    # Blocks of text that are the same at every overlap: the windows of a reading without overlap.
     in_document = np.flatnonzero(where) - tokens.bounds[document] - 1
     units, kind = units_of(document, in_document // window)
     resampled = Resampled(units, draws, seed)
     sums, targets = resampled.per_unit(nll), resampled.per_unit(np.ones_like(nll))
     by_document = {} if tokens.scored is not None else tokens.predicted_counts()
     totals = {name: int(values.sum()) for name, values in by_document.items()}
-    found = summarise(float(nll.sum()), {"tokens": len(nll), **totals})
+    result = summarise(float(nll.sum()), {"tokens": len(nll), **totals})
     intervals = {}
     for name, unit, transform in DIVIDED:
-        divisor = found["counts"][unit]
+        divisor = result["counts"][unit]
         if divisor:
             counts = targets * (divisor / len(nll))
             if kind == "documents" and unit != "tokens":
                 counts = _of_documents(by_document, unit)[np.unique(document)]
             _, low, high = resampled.interval(sums, counts, transform)
             intervals[name] = [_finite(low), _finite(high)]
-        found[name] = _finite(found[name])
-    found |= {"intervals": intervals, "interval_over": kind, "units": resampled.count}
+        result[name] = _finite(result[name])
+    result |= {"intervals": intervals, "interval_over": kind, "units": resampled.count}
     if kind != "documents":
-        found["held_fixed"] = "tokens a word, byte and character are the whole text's in all blocks"
+        result["held_fixed"] = (
+            "tokens a word, byte and character are the whole text's in all blocks"
+        )
     if resampled.count <= MOST_UNITS:
         # For paired comparisons of models that were scored on the same targets.
-        found["per_unit"] = {"nats": sums.round(3).tolist(), "tokens": targets.astype(int).tolist()}
-    return found
+        per_unit = {"nats": sums.round(3).tolist(), "tokens": targets.astype(int).tolist()}
+        result["per_unit"] = per_unit
+    return result
 
 
 def _of_documents(counts: dict[str, np.ndarray], unit: str) -> np.ndarray:
@@ -72,7 +75,7 @@ def _of_documents(counts: dict[str, np.ndarray], unit: str) -> np.ndarray:
 
 
 def _finite(value: float | None) -> float | None:
-    """Texts of one endless word have infinite perplexities, and JSON has no word for those."""
+    """None for infinity, the perplexity of one endless word, which JSON cannot hold."""
     return value if value is not None and math.isfinite(value) else None
 
 
@@ -87,10 +90,10 @@ def mean_by_position(scores: Scores, window: int, overlap: int) -> list[float | 
 def mean_by_distance(
     scores: Scores, tokens: Tokens, window: int, overlap: int, reset_every: int | None
 ) -> list[dict[str, Any]]:
-    """Mean loss by how much was read before a token, in its window and in front of it.
+    """Mean loss by the number of tokens read before a token, in its window and earlier ones.
 
-    What was read begins with the document, or behind the last reset, every so many windows. The first
-    window, the second, the next two, the next four, ...
+    Reading begins with the document, or after the last reset. The ranges are the first window, the
+    second, the next two, the next four, ...
     """
     where = scores.scored
     document, number = scores.document[where], scores.window[where]
@@ -98,26 +101,26 @@ def mean_by_distance(
     if reset_every is not None:
         read -= number // reset_every * reset_every * (window - overlap)
     nll, most = scores.nll[where], int(read.max()) + 1
-    found, first, last = [], 0, window
+    ranges, first, last = [], 0, window
     while first < most:
         here = (first <= read) & (read < last)
         if here.any():
             loss = round(float(nll[here].mean()), 5)
-            found.append(
+            ranges.append(
                 {"from": first, "to": min(last, most), "loss": loss, "tokens": int(here.sum())}
             )
         first, last = last, 2 * last
-    return found
+    return ranges
 
 
 class ClassMeasures:
-    """Next-token classification and whole words, gathered while the text is scored."""
+    """Next-token classification and whole words, counted while the text is scored."""
 
     def __init__(self, tokens: Tokens, most: int) -> None:
         self.tokens = tokens
         self.right = np.zeros(len(tokens), bool)
         self.small = tokens.encoder.vocabulary <= SMALL_VOCABULARY
-        self.most = most  # classes of a large vocabulary
+        self.most = most  # number of classes of a large vocabulary
         self.next_token: NextToken | None = None
 
     def __call__(self, logits: torch.Tensor, targets: torch.Tensor, places: np.ndarray) -> None:
@@ -126,11 +129,11 @@ class ClassMeasures:
         self.right[places] = self.next_token.update(logits, targets).cpu().numpy()
 
     def part(self) -> tuple[NextToken | None, np.ndarray]:
-        """What was gathered here, to be told to others."""
+        """The counts of this process, to send to the others."""
         return self.next_token, self.right
 
     def join(self, parts: Sequence[tuple[NextToken | None, np.ndarray]]) -> None:
-        """Take in what several processes gathered, this one among them."""
+        """Add the counts of all processes, this one among them."""
         self.next_token = None
         for counted, right in parts:
             self.right |= right
@@ -140,7 +143,7 @@ class ClassMeasures:
                 self.next_token.add(counted)
 
     def _classes(self, vocabulary: int) -> list[int] | None:
-        """All of a small vocabulary, else the most frequent tokens of the text itself."""
+        """All tokens of a small vocabulary, else the most frequent tokens of the text itself."""
         if self.small and vocabulary <= SMALL_VOCABULARY:
             return None
         ids = np.asarray(self.tokens.ids)

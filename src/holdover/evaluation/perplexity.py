@@ -1,9 +1,9 @@
-"""From a sum of nats and what the text holds to perplexities and bits.
+"""Perplexities and bits, from a sum of nats and the counts of a text.
 
-* The model decides how many tokens a text has, so only numbers per word, byte or character can be
-  compared between tokenizers; perplexity per token is for models that share one.
-* Words are what white space separates. WikiText's published counts (245,569 for the test part) hold
-  one <eos> a line besides the 241,211 words; both divisions are given, each under its own name.
+* The tokenizer decides how many tokens a text has. Between tokenizers only numbers per word, byte or
+  character can be compared; perplexity per token is for models that share one.
+* White space separates words. WikiText's published counts (245,569 for the test part) add one <eos> per
+  line to the 241,211 words; both results are reported, each under its own name.
 * Bits per byte are right only if every byte of the text was scored once: a tokenizer that normalises
   white space (XLNet's) scores another text than the one whose bytes were counted.
 """
@@ -16,7 +16,7 @@ COUNTS = ("tokens", "words", "lines", "bytes", "characters")
 
 
 def summarise(nll_sum: float, counts: Mapping[str, int]) -> dict[str, Any]:
-    """Every number that the counts allow; None where a count is missing or zero."""
+    """Every number that the counts allow; None if a count is missing or zero."""
     _check(nll_sum, counts)
     words, lines = counts.get("words"), counts.get("lines")
     divisors = {name: counts.get(name) for name in COUNTS if name != "lines"}

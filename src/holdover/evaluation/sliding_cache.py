@@ -1,12 +1,12 @@
-"""A plain model behind a sliding cache: keys and values of the last tokens, kept from window to window.
+"""A plain model with a sliding cache: the keys and values of the last tokens, kept between windows.
 
-What a state of the same size is to be compared with. Positions are counted from the first token that is
-kept, so that no distance grows beyond what the model has seen: keys move with their tokens. For that its
-positions must be rotary; keys of learnt positions say where they stood, and mean nothing elsewhere.
+It is the baseline for a state of the same size. Positions count from the first kept token, so that no
+distance grows beyond those of the training: keys move with their tokens. That needs rotary positions;
+keys with learned positions contain their old position, and cannot move.
 
-Deep models rest their attention on the first token of a text, and read badly without one. `first` tokens
-of every document can be kept beside the last ones (Xiao et al., Efficient Streaming Language Models with
-Attention Sinks).
+Deep models rest their attention on the first token of a text, and read badly without one. So the `first`
+tokens of every document can be kept in addition to the last ones (Xiao et al., Efficient Streaming
+Language Models with Attention Sinks).
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from ..text.tokens import Tokens
 
 @dataclass(frozen=True)
 class CachedReading:
-    """What the documents of a text cost, one number each."""
+    """The loss of each document of a text."""
 
     nats: list[float]
     tokens: list[int]
@@ -33,7 +33,7 @@ class CachedReading:
 
 
 def bytes_a_token(config: Any, dtype: torch.dtype) -> int:
-    """Of the keys and values of all layers."""
+    """Bytes of one token's keys and values in all layers."""
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return 2 * config.num_hidden_layers * heads * width * dtype.itemsize
@@ -43,12 +43,12 @@ def bytes_a_token(config: Any, dtype: torch.dtype) -> int:
 def read_with_cache(
     backbone: Any, tokens: Tokens, window: int, kept: int, rows: int = 16, first: int = 0
 ) -> CachedReading:
-    """Read every document in windows, the keys and values of its `first` tokens and of the `kept` ones
-    before each window at hand; documents of one length are read side by side."""
+    """Read every document in windows, with the cached keys and values of its `first` tokens and of the
+    `kept` tokens before each window. Documents of one length share a batch."""
     if getattr(backbone.config, "rope_parameters", None) is None:
         raise ValueError(
-            f"A sliding cache is for models with rotary positions, and {backbone.config.model_type} has "
-            "none: read it with an overlap instead."
+            f"A sliding cache needs rotary positions, and {backbone.config.model_type} has none: read "
+            "it with an overlap instead."
         )
     check_reads_far(backbone.config)
     room = Room(first, kept, frequencies(backbone))
@@ -57,14 +57,14 @@ def read_with_cache(
     for documents in of_equal_length(lengths, rows):
         starts = tokens.bounds[documents]
         ids = np.stack([tokens.ids[start : start + lengths[documents[0]]] for start in starts])
-        found = _read(backbone, torch.from_numpy(ids.astype("int64")), window, room)
-        for document, total in zip(documents, found.tolist(), strict=True):
+        totals = _read(backbone, torch.from_numpy(ids.astype("int64")), window, room)
+        for document, total in zip(documents, totals.tolist(), strict=True):
             nats[document] = total
     return CachedReading(nats, [max(length - 1, 0) for length in lengths])
 
 
 def of_equal_length(lengths: Sequence[int], rows: int) -> Iterator[list[int]]:
-    """Numbers of documents that can be read side by side."""
+    """Numbers of documents that can share a batch."""
     for length in sorted(set(lengths)):
         alike = [document for document, own in enumerate(lengths) if own == length]
         for first in range(0, len(alike), rows):
@@ -92,44 +92,44 @@ def _read(backbone: Any, ids: Tensor, window: int, room: "Room") -> Tensor:
 
 
 def check_reads_far(config: Any) -> None:
-    """Refuse models that slide a window of their own, or turn keys otherwise the longer a text is."""
+    """Refuse models with a sliding window of their own, or whose rotation depends on text length."""
     slides = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
-    turns = config.rope_parameters.get("rope_type", "default")
-    why = "slides its own window" if slides else f"has rotary positions that grow ({turns})"
-    if slides or turns in ("dynamic", "longrope"):
+    rope = config.rope_parameters.get("rope_type", "default")
+    reason = "slides its own window" if slides else f"has rotary positions that grow ({rope})"
+    if slides or rope in ("dynamic", "longrope"):
         raise ValueError(
-            f"A sliding cache is for models that read any distance alike, and {config.model_type} "
-            f"{why}: read it with an overlap instead."
+            "A sliding cache needs attention that depends only on distances, and "
+            f"{config.model_type} {reason}: read it with an overlap instead."
         )
 
 
 def frequencies(backbone: Any) -> Tensor:
-    """[d / 2] by how much a position turns each pair of a key's numbers."""
-    found = [
+    """[d / 2] the angle by which one position rotates each pair of a key's numbers."""
+    inverse_frequencies = [
         module.inv_freq
         for name, module in backbone.named_modules()
         if name.endswith("rotary_emb") and isinstance(getattr(module, "inv_freq", None), Tensor)
     ]
     config = backbone.config
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    if len(found) != 1 or 2 * len(found[0]) != width:
+    if len(inverse_frequencies) != 1 or 2 * len(inverse_frequencies[0]) != width:
         raise ValueError(
-            f"A sliding cache turns whole keys by one set of frequencies, and {config.model_type} has "
-            "others: read it with an overlap instead."
+            f"A sliding cache rotates whole keys by one set of frequencies, and {config.model_type} "
+            "has other ones: read it with an overlap instead."
         )
-    return found[0]
+    return inverse_frequencies[0]
 
 
 @dataclass(frozen=True)
 class Room:
-    """What a cache has room for."""
+    """The number of tokens that a cache has room for."""
 
     first: int
     kept: int
     frequencies: Tensor
 
     def make(self, cache: Any, held: int) -> int:
-        """Leave what there is room for, at the places behind one another; gives how many that are."""
+        """Drop tokens until the rest fits, moved to consecutive positions; returns how many are left."""
         left = min(held, self.first + self.kept)
         moved = left - held
         if moved == 0:
@@ -146,7 +146,7 @@ class Room:
         return left
 
     def _turned(self, keys: Tensor, places: int) -> Tensor:
-        """[B, H, n, d] the keys of tokens that stand so many places farther on."""
+        """[B, H, n, d] the keys of the same tokens, moved by `places` positions."""
         exact = torch.promote_types(keys.dtype, torch.float32)
         angles = (places * self.frequencies.to(keys.device, exact)).repeat(2)
         keys, given = keys.to(exact), keys.dtype

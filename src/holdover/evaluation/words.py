@@ -1,7 +1,7 @@
-"""Whole-word accuracy of models that read pieces of words.
+"""Whole-word accuracy of models whose tokens are pieces of words.
 
 * A word begins at a token whose text begins with white space, after one whose text ends with white
-  space, or where a document begins. Tokens of nothing but white space are no words.
+  space, or at the start of a document. Tokens of only white space are not words.
 * Teacher-forced: a word is right if each of its tokens was the most likely one after the true past.
 * A word counts only if all its tokens were scored, so a document's first word usually does not.
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 
 class Words:
-    """Which tokens of a vocabulary begin with, end with, and only hold white space."""
+    """Which tokens of a vocabulary begin with, end with, and consist of white space."""
 
     def __init__(self, starts_word: np.ndarray, ends_word: np.ndarray, blank: np.ndarray):
         shapes = {np.shape(starts_word), np.shape(ends_word), np.shape(blank)}
@@ -23,7 +23,7 @@ class Words:
                 f"vectors of one length."
             )
         self.blank = np.asarray(blank, dtype=bool)
-        # White space alone ends the word before it and begins the next one.
+        # A token of white space ends the word before it and begins the next one.
         self.starts_word = np.asarray(starts_word, dtype=bool) | self.blank
         self.ends_word = np.asarray(ends_word, dtype=bool) | self.blank
 
@@ -50,9 +50,9 @@ class Words:
         scored: np.ndarray,
         document_bounds: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray, int]:
-        """First tokens of the words that count, whether each was right, and how many words there are.
+        """First tokens of the words that count, whether each was right, and the number of all words.
 
-        `document_bounds` holds the positions where documents begin; a closing N is allowed.
+        `document_bounds` holds the positions where documents begin; a final N is allowed.
         """
         ids, correct, scored = np.asarray(ids), np.asarray(correct), np.asarray(scored)
         bounds = np.asarray(document_bounds, dtype=np.int64)

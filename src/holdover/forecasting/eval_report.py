@@ -7,7 +7,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ..evaluation.progress import FEW_UNITS
+from ..evaluation.driver import FEW_UNITS
 
 
 def show(record: Mapping[str, Any], console: Console) -> None:

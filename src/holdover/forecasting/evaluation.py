@@ -1,28 +1,16 @@
-"""holdover forecast eval: a forecaster and those beside it on the same windows."""
+"""holdover forecast eval: score a forecaster and others on the same windows."""
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from rich.console import Console
 
 from ..evaluation.cost import PeakMemory
+from ..evaluation.driver import Evaluation, difference, row_names
 from ..evaluation.intervals import Resampled
-from ..evaluation.progress import progress
-from ..runs.provenance import (
-    choose_device,
-    fresh_name,
-    make_folder,
-    provenance,
-    redact_paths,
-    shown_name,
-    write_record,
-)
-from ..runs.settings import as_dict
-from ..storage import EVALUATION, VERSION_FIELD
+from ..runs.provenance import redact_paths
 from .data.named import open_table
 from .data.options import SeriesOptions
 from .data.prepare import Prepared, prepare
@@ -50,43 +38,37 @@ def evaluate_forecaster(
     options: ForecastEvalOptions, console: Console | None = None
 ) -> dict[str, Any]:
     """Score every window of a part, show the table, write record and plots; returns the record."""
-    console = console or Console(highlight=False)
-    make_folder(options.output)
-    device = choose_device(options.device)
+    evaluation = Evaluation(options, console)
     saved = open_forecaster(options.model)
     table = open_table(with_trained_data(options, saved))
     split = options.split or _trained_split(saved)
     prepared = prepare(table, SeriesOptions(split=split), saved.recipe)
     notes = _notes(saved, prepared, options)
-    own = Contender(shown_name(options.model), saved.kind, saved.model, prepared)
-    contenders = [own, *_others(options, own, table, split)]
+    names = row_names(options.model, options.against, reserved=("repeat", "seasonal"))
+    own = Contender(names[0], saved.kind, saved.model, prepared)
+    contenders = [own, *_others(options.against, names[1:], own, table, split)]
     naive, missing = _naive(own, table, split)
     contenders += naive
-    rows = [_row(contender, options, device, console) for contender in contenders]
-    record = {
-        "record": "forecast evaluation",
-        VERSION_FIELD: EVALUATION.version,
-        "model": {
+    rows = [_row(evaluation, contender) for contender in contenders]
+    record = evaluation.record(
+        "forecast evaluation",
+        model={
             "name": own.name,
             "kind": own.kind,
             "config": saved.model.config.to_diff_dict(),
             "training": _training(saved),
         },
-        "data": {**prepared.about, "part": options.part},
-        "notes": [*prepared.about["notes"], *notes, *missing],
-        "options": redact_paths(as_dict(options)),
-        "rows": rows,
-        "differences": [_difference(rows[0], row, options) for row in rows[1:]],
-        "provenance": provenance(device),
-    }
-    write_record(options.output / RECORD, record)
-    show(record, console)
-    written = "Record"
-    if options.plots:
+        data={**prepared.about, "part": options.part},
+        notes=[*prepared.about["notes"], *notes, *missing],
+        rows=rows,
+        differences=[_difference(rows[0], row, options) for row in rows[1:]],
+    )
+    evaluation.write(RECORD, record)
+
+    def plot() -> None:
         error_by_step(options.output / "error_by_step", {row["name"]: row for row in rows})
-        written = "Record and plots"
-    console.print(f"{written}: {options.output}", soft_wrap=True)
-    return record
+
+    return evaluation.finish(record, show, plot if options.plots else None)
 
 
 def _trained_split(saved: SavedForecaster) -> str | None:
@@ -105,7 +87,7 @@ def _training(saved: SavedForecaster) -> dict[str, Any] | None:
 
 
 def _notes(saved: SavedForecaster, prepared: Prepared, options: ForecastEvalOptions) -> list[str]:
-    """What a reader must know of where the forecaster has been."""
+    """Notes for the record about the part of these windows in the training."""
     if saved.run is None or saved.run["data"]["sha256"] != prepared.about["sha256"]:
         return []
     if options.part == "train":
@@ -119,15 +101,12 @@ def _notes(saved: SavedForecaster, prepared: Prepared, options: ForecastEvalOpti
 
 
 def _others(
-    options: ForecastEvalOptions, own: Contender, table: Table, split: str | None
+    models: tuple[str, ...], names: list[str], own: Contender, table: Table, split: str | None
 ) -> Iterator[Contender]:
-    """The forecasters that were named, each with its own past and the same targets."""
-    taken = {own.name, "repeat", "seasonal"}
-    for given in options.against:
-        saved = open_forecaster(given)
-        _check_same_targets(own, given, saved.recipe)
-        name = fresh_name(shown_name(given), taken)
-        taken.add(name)
+    """The forecasters of --against, each with its own past and the same targets."""
+    for model, name in zip(models, names, strict=True):
+        saved = open_forecaster(model)
+        _check_same_targets(own, model, saved.recipe)
         prepared = prepare(table, SeriesOptions(split=split), saved.recipe)
         yield Contender(name, saved.kind, saved.model, prepared)
 
@@ -160,13 +139,13 @@ def _same_scale(one: Recipe, other: Recipe) -> bool:
 
 
 def _naive(own: Contender, table: Table, split: str | None) -> tuple[list[Contender], list[str]]:
-    """The forecasters that need no training, and why one of them is missing."""
+    """The forecasters that need no training, and a note if one of them is missing."""
     recipe = own.prepared.recipe
     repeat = Contender("repeat", "repeat", build_forecaster("repeat", recipe), own.prepared)
     season = recipe.frequency.season
     if season == 1:
         return [repeat], [f"no season is known for rows {recipe.frequency} apart: without seasonal"]
-    # A season may be longer than what the forecaster reads: the rows to forecast stay the same.
+    # A season may be longer than the forecaster's past: the rows to forecast stay the same.
     longer = replace(recipe, past=max(recipe.past, season))
     try:
         prepared = prepare(table, SeriesOptions(split=split), longer)
@@ -176,32 +155,32 @@ def _naive(own: Contender, table: Table, split: str | None) -> tuple[list[Conten
     return [repeat, Contender("seasonal", "seasonal", model, prepared)], []
 
 
-def _row(
-    contender: Contender, options: ForecastEvalOptions, device: torch.device, console: Console
-) -> dict[str, Any]:
+def _row(evaluation: Evaluation, contender: Contender) -> dict[str, Any]:
+    options: ForecastEvalOptions = evaluation.options
+    device = evaluation.device
     model, recipe = contender.model.to(device).eval(), contender.prepared.recipe
     windows = getattr(contender.prepared, options.part)
     with (
-        progress(console, contender.name, len(windows)) as advance,
+        evaluation.progress(contender.name, len(windows)) as advance,
         PeakMemory(device) as memory,
     ):
-        started = time.perf_counter()
-        found = score_forecasts(
+        errors = score_forecasts(
             model, windows, recipe, rows=options.rows, device=device, advance=advance
         )
-        seconds = time.perf_counter() - started
+    per_unit = errors["per_unit"]
+    resampled = _resampled(per_unit, options)
     return {
         "name": contender.name,
         "kind": contender.kind,
         "past": recipe.past,
         "parameters": sum(weight.numel() for weight in model.parameters()),
-        **found,
+        **errors,
         "intervals": {
-            measure: _interval(found["per_unit"], found["per_unit"][sums], options)
+            measure: resampled.mean(per_unit[sums], per_unit["targets"])
             for measure, sums in MEASURES.items()
         },
-        "seconds": seconds,
-        "windows_per_second": found["windows"] / seconds,
+        "seconds": memory.seconds,
+        "windows_per_second": errors["windows"] / memory.seconds,
         "peak_memory": memory.result,
     }
 
@@ -209,25 +188,14 @@ def _row(
 def _difference(
     own: dict[str, Any], other: dict[str, Any], options: ForecastEvalOptions
 ) -> dict[str, Any]:
-    """What the first forecaster's scaled errors are above another's, drawn from the same blocks."""
+    """The first forecaster's scaled errors less another's, paired by block."""
     ours, theirs = own["per_unit"], other["per_unit"]
     if ours["targets"] != theirs["targets"]:
         raise ValueError(f"{own['name']} and {other['name']} were not scored on the same windows.")
-    return {
-        "of": own["name"],
-        "above": other["name"],
-        **{
-            measure: _interval(ours, np.subtract(ours[sums], theirs[sums]), options)
-            for measure, sums in MEASURES.items()
-        },
-    }
+    values = {measure: np.subtract(ours[sums], theirs[sums]) for measure, sums in MEASURES.items()}
+    resampled = _resampled(ours, options)
+    return difference(own["name"], other["name"], resampled, values, ours["targets"])
 
 
-def _interval(
-    per_unit: dict[str, Any], sums: Any, options: ForecastEvalOptions
-) -> dict[str, float | None]:
-    resampled = Resampled(np.arange(len(per_unit["targets"])), options.draws, options.seed)
-    value, low, high = resampled.interval(
-        np.asarray(sums), np.asarray(per_unit["targets"]), transform=lambda mean: mean
-    )
-    return {"value": value, "low": low, "high": high}
+def _resampled(per_unit: dict[str, Any], options: ForecastEvalOptions) -> Resampled:
+    return Resampled(np.arange(len(per_unit["targets"])), options.draws, options.seed)

@@ -63,11 +63,11 @@ class Forecasting:
         self.replayed: Forecast | None = None
 
     def record(self, model: Any) -> None:
-        """Record the step if it can be replayed. Call it before any batch is prefetched: no other thread
-        may ask the driver for memory meanwhile."""
+        """Record the step if it can be replayed. No batch is prefetched yet: no other thread may
+        allocate memory on the device meanwhile."""
         options = self.options
-        # A replay overwrites gradients, so it cannot accumulate them over batches. It does not call the
-        # hooks that add up the gradients of several processes.
+        # Gradients of several batches would be summed in memory that a replay overwrites; gradients
+        # of several processes are summed by hooks, which a replay does not call.
         alone = options.accumulate == 1 and self.share.of == 1
         if options.replay and alone and self.device.type == "cuda":
             batch = next(iter(self.prepared.train.batches(options.rows))).to(self.device)
@@ -85,7 +85,7 @@ class Forecasting:
         return self.prepared.train.count_batches(self.options.rows)
 
     def tokens(self) -> int:
-        """Rows read in an epoch, over all windows."""
+        """Rows that an epoch reads, counted in every window."""
         return len(self.prepared.train) * self.prepared.train.past
 
     def loss(
@@ -93,7 +93,7 @@ class Forecasting:
     ) -> tuple[Tensor, State | None]:
         given = batch.values, batch.marks, batch.future_marks
         if len(batch.values) != self.options.rows:
-            # The last batch of an epoch may be smaller than the compiled and recorded ones.
+            # An epoch's last batch may be smaller than the compiled and recorded one.
             with model.uncompiled():
                 forecast = model.forecast(*given)
         else:
@@ -111,5 +111,5 @@ class Forecasting:
         )["scaled"]
         return {"loss": errors["mse"], "mae": errors["mae"]}
 
-    def alarm(self, model: Any, found: dict[str, float]) -> str | None:
+    def alarm(self, model: Any, measures: dict[str, float]) -> str | None:
         return None

@@ -1,4 +1,4 @@
-"""What holdover eval shows: progress, one table, sentences about the state, plots."""
+"""The output of holdover eval: tables, sentences about the state, plots."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,20 +11,20 @@ from rich.table import Table
 
 from ..evaluation import plots
 from ..evaluation.collapse import collapse_sentence
-from ..evaluation.progress import FEW_UNITS
+from ..evaluation.driver import FEW_UNITS
 from ..tokenization.byte_encoder import SYMBOLS
 
 
 def show(record: Mapping[str, Any], console: Console) -> None:
-    for made in tables(record, console.width):
-        console.print(made)
+    for table in tables(record, console.width):
+        console.print(table)
     for row in record["rows"]:
         if row["note"]:
             console.print(f"overlap {row['overlap']}: {row['note']}.", highlight=False)
     for row in record["rows"]:
         if row.get("collapse", {}).get("collapsed"):
-            told = f"overlap {row['overlap']}: {collapse_sentence(row['collapse'])}"
-            console.print(told, style="bold red", highlight=False)
+            warning = f"overlap {row['overlap']}: {collapse_sentence(row['collapse'])}"
+            console.print(warning, style="bold red", highlight=False)
     for row in record["rows"]:
         if row.get("state"):
             console.print(
@@ -33,7 +33,7 @@ def show(record: Mapping[str, Any], console: Console) -> None:
 
 
 def tables(record: Mapping[str, Any], width: int) -> list[Table]:
-    """One table, or where its columns do not fit beside each other several."""
+    """One table, or several if its columns are too wide for the console."""
     rows, data = record["rows"], record["data"]
     tokens = rows[0]["counts"]["tokens"]
     columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
@@ -53,33 +53,33 @@ def tables(record: Mapping[str, Any], width: int) -> list[Table]:
     }
     cells = {name: [cell(row) for row in rows] for name, cell in columns.items()}
     cells = {name: column for name, column in cells.items() if set(column) != {"-"}}
-    made = [_table(part) for part in _side_by_side(cells, width)]
+    parts = [_table(part) for part in _side_by_side(cells, width)]
     documents = data["documents_read"]
-    made[0].title = (
+    parts[0].title = (
         f"{record['model']['name']} on {data['source']} ({data['split']}): {tokens:,} tokens scored "
         f"in {documents:,} {'document' if documents == 1 else 'documents'}"
     )
     if isinstance(rows[0]["carried_through"], int):
-        made[0].title += f", the state reset every {rows[0]['carried_through']} windows"
+        parts[0].title += f", the state reset every {rows[0]['carried_through']} windows"
     units = rows[0]["units"]
     few = ", too few to be trusted" if units < FEW_UNITS else ""
     intervals = f"Second lines: 95% intervals over {units} {rows[0]['interval_over']}{few}."
     if units == 1:
         intervals = f"No intervals: {rows[0]['interval_over']}."
-    made[-1].caption = (
-        f"{intervals} FLOPs are a token's, by the papers' formula; tokens/s with "
-        f"{rows[0]['rows_side_by_side']} rows side by side; GiB: {rows[0]['peak_memory']['kind']}, peak."
+    parts[-1].caption = (
+        f"{intervals} FLOPs per token, by the papers' formula; tokens/s with "
+        f"{rows[0]['rows_side_by_side']} rows in a batch; GiB: {rows[0]['peak_memory']['kind']}, peak."
     )
-    return made
+    return parts
 
 
 def _counts_lines(record: Mapping[str, Any]) -> bool:
-    """WikiText's published word counts hold one <eos> a line."""
+    """WikiText's published word counts include one <eos> per line."""
     return record["data"]["source"].startswith("wikitext")
 
 
 def _side_by_side(cells: Mapping[str, list[str]], width: int) -> list[dict[str, list[str]]]:
-    """The columns, in as many groups as a console of this width needs, each led by the first."""
+    """The columns in groups that fit into this width; the first column leads every group."""
     (lead, leading), *others = cells.items()
     groups: list[dict[str, list[str]]] = [{lead: leading}]
     for name, column in others:
@@ -92,7 +92,7 @@ def _side_by_side(cells: Mapping[str, list[str]], width: int) -> list[dict[str, 
 
 
 def _width(cells: Mapping[str, list[str]]) -> int:
-    """Letters that a table of these columns takes: three between columns and two at its edges."""
+    """Characters that a table of these columns takes: three between columns and two at its edges."""
     widest = [
         max(len(line) for text in (name, *column) for line in text.split("\n"))
         for name, column in cells.items()
@@ -101,16 +101,16 @@ def _width(cells: Mapping[str, list[str]]) -> int:
 
 
 def _table(cells: Mapping[str, list[str]]) -> Table:
-    made = Table(title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in cells:
-        made.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right", no_wrap=True)
     for line in zip(*cells.values(), strict=True):
-        made.add_row(*line)
-    return made
+        table.add_row(*line)
+    return table
 
 
 def markdown(records: Mapping[str, Mapping[str, Any]]) -> str:
-    """Evaluations of several models on one text, a row for each overlap."""
+    """A Markdown table of several models' evaluations on one text, a row for each overlap."""
     lines = [
         "| model | overlap | bits a byte | top-1 | FLOPs a token | state zeroed | another's state |",
         "|---|---|---|---|---|---|---|",
@@ -126,10 +126,10 @@ def markdown(records: Mapping[str, Mapping[str, Any]]) -> str:
                 f"{row['flops_per_token']['formula']:.2e}",
             ]
             for spoiled in ("zeroed", "other"):
-                found = row.get("state", {}).get(spoiled)
+                loss = row.get("state", {}).get(spoiled)
                 cells.append(
-                    f"{found['above_own']:+.4f} [{found['low']:+.4f}, {found['high']:+.4f}]"
-                    if found
+                    f"{loss['above_own']:+.4f} [{loss['low']:+.4f}, {loss['high']:+.4f}]"
+                    if loss
                     else ""
                 )
             lines.append(f"| {' | '.join(cells)} |")
@@ -137,41 +137,43 @@ def markdown(records: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def state_sentence(state: Mapping[str, Any]) -> str:
-    """What the intervals say of the state."""
+    """Whether the model uses its state, with the intervals of that verdict."""
 
-    def told(name: str) -> str:
-        found = state[name]
-        bounds = "" if found["low"] is None else f" [{found['low']:+.4f}, {found['high']:+.4f}]"
-        return f"{found['above_own']:+.4f}{bounds}"
+    def change(name: str) -> str:
+        loss = state[name]
+        bounds = "" if loss["low"] is None else f" [{loss['low']:+.4f}, {loss['high']:+.4f}]"
+        return f"{loss['above_own']:+.4f}{bounds}"
 
     other = state["other"]
     if other["low"] is None:
-        verdict = "was looked at on too few windows for a verdict"
+        verdict = "was tested on too few windows for a verdict"
     elif other["low"] > 0:
         verdict = "is used"
+    elif other["high"] < 0:
+        verdict = "does harm"
     else:
-        verdict = "does harm" if other["high"] < 0 else "cannot be told from being ignored"
+        verdict = "makes no clear difference"
     whose = "another document's" if state["other_is"] == "another document" else "a far window's"
     return (
-        f"the state {verdict}. Loss, in nats a token on {state['windows']:,} windows, rises by "
-        f"{told('zeroed')} without it and by {told('other')} with {whose}.{_reach(state)}"
+        f"the state {verdict}. The loss, in nats per token on {state['windows']:,} windows, changes by "
+        f"{change('zeroed')} without it and by {change('other')} with {whose}.{_reach(state)}"
     )
 
 
 def _reach(state: Mapping[str, Any]) -> str:
-    """How much of the past is enough."""
-    gained = [point["above_own"] for point in state["history"]]
-    if len(gained) < 2 or gained[0] <= 0:
+    """How many windows of history give nine tenths of the state's gain."""
+    above = [point["above_own"] for point in state["history"]]
+    if len(above) < 2 or above[0] <= 0:
         return ""
-    for windows, above in enumerate(gained):
-        if above <= 0.1 * gained[0]:
-            many = "1 window" if windows == 1 else f"{windows} windows"
-            return f" Nine tenths of that are there with a history of {many}."
-    return f" More than {len(gained) - 1} windows of history are used."
+    for windows, loss in enumerate(above):
+        if loss <= 0.1 * above[0]:
+            history = "1 window" if windows == 1 else f"{windows} windows"
+            return f" A history of {history} gives nine tenths of the gain."
+    return f" The model uses more than {len(above) - 1} windows of history."
 
 
 def write_plots(folder: Path, records: Mapping[str, Mapping[str, Any]]) -> list[Path]:
-    """Perplexity against FLOPs, loss by position, and the use of the state, of one or more records."""
+    """Plots of one or more records: perplexity against FLOPs, loss by position, use of the state."""
     written: list[Path] = []
     key, measure = _plotted(records)
     points = {
@@ -199,7 +201,7 @@ def write_plots(folder: Path, records: Mapping[str, Mapping[str, Any]]) -> list[
         f"{name}, overlap {row['overlap']}": [(part["to"], part["loss"]) for part in parts]
         for name, record in records.items()
         for row in record["rows"]
-        # A text of one window has no distances, nor have records of older versions.
+        # A text of one window has no distances; records of older versions have none either.
         if len(parts := row.get("loss_by_distance", [])) > 1
     }
     if distances:
@@ -215,13 +217,13 @@ def write_plots(folder: Path, records: Mapping[str, Mapping[str, Any]]) -> list[
                 norms = [(point["distance"], point["norm"]) for point in state["gradient_norms"]]
                 stem = folder / f"state_{_as_file_name(name)}_overlap{row['overlap']}"
                 written += plots.state_use(
-                    stem, history, norms, "Nats a token above the whole past's"
+                    stem, history, norms, "Nats per token above the full history's"
                 )
     return written
 
 
 def _plotted(records: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
-    """The measure that all records have and papers print."""
+    """The measure that papers print, among those that all records have; and its label."""
     if all(_counts_lines(record) for record in records.values()):
         return "perplexity_per_word_and_line", "Perplexity per word (and <eos>)"
     rows = [row for record in records.values() for row in record["rows"]]

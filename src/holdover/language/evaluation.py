@@ -1,6 +1,5 @@
-"""holdover eval: from settings to a table, a record and plots."""
+"""holdover eval: score a text, show a table, write a record and plots."""
 
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,11 +7,12 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from ..backbones.registry import spec_of
 from ..config import RecurrenceConfig
 from ..evaluation.collapse import check_collapse
-from ..evaluation.compile_checks import check_compiled
 from ..evaluation.cost import flops_per_token, printed_flops
 from ..evaluation.diagnose import KeptStates, diagnose, drawn_windows
+from ..evaluation.driver import Evaluation, about_training
 from ..evaluation.measures import (
     ClassMeasures,
     mean_by_distance,
@@ -20,31 +20,14 @@ from ..evaluation.measures import (
     perplexities,
     text_counts,
 )
-from ..evaluation.progress import progress
-from ..evaluation.scoring import Scores, score, segments_to_score
-from ..recurrent.attach import add_recurrence, remove_recurrence
+from ..evaluation.scoring import Scores, first_windows, score, segments_to_score
+from ..recurrent.attach import add_recurrence
 from ..recurrent.checks import check_vocabulary
 from ..recurrent.model import RecurrentModel
-from ..runs.models import RUN, model_folder, open_model, read_run, recurrence_of
-from ..runs.processes import (
-    all_gather_objects,
-    is_first,
-    join,
-    own_share,
-    rank0_broadcast,
-    rank0_first,
-)
-from ..runs.provenance import (
-    choose_device,
-    make_folder,
-    provenance,
-    redact_paths,
-    shown_name,
-    write_record,
-)
-from ..runs.settings import as_dict
-from ..storage import EVALUATION, VERSION_FIELD
-from ..text.splits import read_text
+from ..runs.models import RUN, model_folder, open_model, open_stock, read_run, recurrence_of
+from ..runs.processes import all_gather_objects, is_first, own_share, rank0_first
+from ..runs.provenance import shown_name
+from ..text.splits import held_out, read_text
 from ..text.tokens import Encoder, Tokens
 from ..text.window_loader import windows_of
 from ..tokenization.encoders import encoder_of
@@ -55,33 +38,34 @@ from .reading_cost import counted_per_token, sizes_of, speed_of
 RECORD = "eval.json"
 # The window of a model that holdover has not trained.
 STOCK_WINDOW = 300
+# Windows that are read both compiled and as written.
+CHECKED_WINDOWS = 64
+# Nats per token: more than bfloat16 makes of another order of sums, less than a real difference.
+TOLERANCE = 0.01
 
 
 def evaluate(options: EvalOptions, console: Console | None = None) -> dict[str, Any]:
     """Score a text, show the table, write record and plots; returns the record.
 
-    Of several processes that a launcher started each scores a share; the first does everything else,
-    and the record is its.
+    If a launcher started several processes, each scores a share, and rank 0 does the rest. Only its
+    return value is the whole record.
     """
-    console = console or Console(highlight=False)
-    record = measure(options, console)
-    if not is_first():
-        return record
-    show(record, console)
-    written = "Record"
-    if options.plots:
+    evaluation = Evaluation(options, console)
+    record = _measure(evaluation)
+
+    def plot() -> None:
         write_plots(options.output, {record["model"]["name"]: record})
-        written = "Record and plots"
-    console.print(f"{written}: {options.output}", soft_wrap=True)
-    return record
+
+    return evaluation.finish(record, show, plot if options.plots else None)
 
 
 def measure(options: EvalOptions, console: Console) -> dict[str, Any]:
-    """Score a text and write the record, which is returned; only progress is shown."""
-    device = join(choose_device(options.device).type == "cpu")
-    if not is_first():
-        console = Console(quiet=True)
-    rank0_broadcast(lambda: make_folder(options.output))
+    """Score a text and write the record, which is returned; shows only progress."""
+    return _measure(Evaluation(options, console))
+
+
+def _measure(evaluation: Evaluation) -> dict[str, Any]:
+    options: EvalOptions = evaluation.options
     trust = options.trust_remote_code
     model = rank0_first(
         lambda: open_to_read(
@@ -100,45 +84,39 @@ def measure(options: EvalOptions, console: Console) -> dict[str, Any]:
     window = options.window or trained.window
     overlaps = options.overlap or (trained.overlap,)
     for overlap in overlaps:
-        # What does not fit is said before hours are spent on what does.
+        # Refuses overlaps that do not fit before hours are spent on those that do.
         with model.reading(window=window, overlap=overlap, memory_length=options.memory_length):
             pass
-    tokens = rank0_first(lambda: _read(options, encoder, run, window, console))
+    tokens = rank0_first(lambda: _read(options, encoder, run, window, evaluation.console))
     model.eval()
-    torch.nn.Module.to(model, device)
+    torch.nn.Module.to(model, evaluation.device)
     if options.compile:
         model.compile_step()
-    record: dict[str, Any] = {
-        "record": "evaluation",
-        VERSION_FIELD: EVALUATION.version,
-        "model": {
-            "name": shown_name(options.model),
-            "architecture": model.backbone.config.model_type,
-            "recurrence": trained.to_dict(),
-            "parameters": model.parameter_counts(),
-            "training": _told(run),
-        },
-        "data": {
-            **tokens.about,
-            "split": _split(options, tokens),
-            "counts": text_counts(tokens),
-            "documents_read": tokens.documents,
-        },
-        "options": redact_paths(as_dict(options)),
-        "rows": [],
-        "provenance": provenance(device),
+    about_model = {
+        "name": shown_name(options.model),
+        "architecture": model.backbone.config.model_type,
+        "recurrence": trained.to_dict(),
+        "parameters": model.parameter_counts(),
+        "training": about_training(run),
     }
+    about_data = {
+        **tokens.about,
+        "split": _split(options, tokens),
+        "counts": text_counts(tokens),
+        "documents_read": tokens.documents,
+    }
+    record = evaluation.record("evaluation", about_model, about_data, rows=[])
     for overlap in overlaps:
-        row = _row(model, tokens, trained, window, overlap, options, device, console)
+        row = _row(evaluation, model, tokens, trained, window, overlap)
         if row is not None:
             record["rows"].append(row)
-            # After every row: what a later one breaks is not lost.
-            write_record(options.output / RECORD, record)
+            # After every row: an error in a later one loses nothing.
+            evaluation.write(RECORD, record)
     return record
 
 
 def _split(options: EvalOptions, tokens: Tokens) -> str:
-    """A text without splits is its own train split, whatever is read of it."""
+    """The split in the record; "all" for a text without splits that is read whole."""
     about = tokens.about
     return about.get("part") or (about["split"] if about["split"] == options.split else "all")
 
@@ -153,28 +131,17 @@ def open_to_read(
     """A model with its own recurrence, or a stock model that reads every window alone."""
     if recurrence_of(name) is not None:
         return open_model(name)
-    stock = RecurrenceConfig(carry="none", window=window or 1)
-    model = open_model(name, stock, gguf_file=gguf_file, trust_remote_code=trust_remote_code)
-    if window is not None:
-        return model
-    most = model.spec.positions(model.backbone.config) or STOCK_WINDOW
-    return add_recurrence(remove_recurrence(model), stock.replace(window=min(STOCK_WINDOW, most)))
+    base = open_stock(name, gguf_file=gguf_file, trust_remote_code=trust_remote_code)
+    if window is None:
+        positions = spec_of(base.config.model_type).positions(base.config)
+        window = min(STOCK_WINDOW, positions or STOCK_WINDOW)
+    return add_recurrence(base, RecurrenceConfig(carry="none", window=window))
 
 
 def _training_run(model: str) -> dict[str, Any] | None:
-    """What a checkpoint says of its training."""
+    """The training run that a checkpoint belongs to."""
     path = Path(model_folder(model)) / RUN
     return read_run(path) if path.is_file() else None
-
-
-def _told(run: dict[str, Any] | None) -> dict[str, Any] | None:
-    if run is None:
-        return None
-    return {
-        "options": redact_paths(run["options"]),
-        "data": run["data"],
-        "provenance": run["provenance"],
-    }
 
 
 def _read(
@@ -185,19 +152,23 @@ def _read(
     console: Console,
 ) -> Tokens:
     tokens = read_text(options, encoder, options.split, window=window, console=console)
-    learnt = {} if run is None else run["data"]["training"]
-    if learnt.get("content_sha256") == tokens.about["content_sha256"]:
-        if "part" not in learnt or options.split in ("all", "train"):
+    trained_on = {} if run is None else run["data"]["training"]
+    if trained_on.get("content_sha256") == tokens.about["content_sha256"]:
+        if "part" not in trained_on or options.split in ("all", "train"):
             console.print("[bold]Note:[/bold] the model was trained on this very text.")
         elif options.split in ("test", "valid"):
             assert run is not None
-            same_cut = replace(options, held_out=run["options"]["held_out"])
-            tokens = read_text(same_cut, encoder, "valid", window=window)
+            share = run["options"]["held_out"]
+            if options.split == "test":
+                tokens = held_out(tokens, share, train=False)
+            elif share != options.held_out:
+                same_cut = replace(options, held_out=share)
+                tokens = read_text(same_cut, encoder, "valid", window=window)
             console.print("The model was trained on this text: its held-out end is read.")
     if not tokens.about["tokenizer_keeps_bytes"]:
         console.print(
-            f"The tokenizer {encoder.name} does not give back the text it was given: numbers a byte and "
-            "a character are of what it made of it."
+            f"The tokenizer {encoder.name} changes the text: numbers per byte and per character are "
+            "those of the changed text."
         )
     if options.documents is not None:
         tokens = tokens.part(0, int(tokens.bounds[min(options.documents, tokens.documents)]))
@@ -207,39 +178,38 @@ def _read(
 
 
 def _row(
+    evaluation: Evaluation,
     model: RecurrentModel,
     tokens: Tokens,
     trained: RecurrenceConfig,
     window: int,
     overlap: int,
-    options: EvalOptions,
-    device: torch.device,
-    console: Console,
 ) -> dict[str, Any] | None:
-    """Everything that is measured at one overlap; None in all processes but the first."""
+    """All measurements at one overlap; None in all processes but rank 0."""
+    options: EvalOptions = evaluation.options
+    device = evaluation.device
     reset_every = None if options.carry == "document" else options.carry
     recurrent = trained.carry != "none"
-    autocast = torch.autocast(device.type, torch.bfloat16) if options.bf16 else nullcontext()
     with (
         model.reading(window=window, overlap=overlap, memory_length=options.memory_length),
-        autocast,
+        evaluation.autocast(),
     ):
-        stretches = segments_to_score(tokens, model.settings, reset_every)
+        segments = segments_to_score(tokens, model.settings, reset_every)
         drawn, kept = [], None
         if recurrent and options.diagnose_state:
             drawn = drawn_windows(
-                tokens, stretches, window, overlap, options.diagnose_windows, options.seed
+                tokens, segments, window, overlap, options.diagnose_windows, options.seed
             )
-            kept = KeptStates(stretches, drawn)
+            kept = KeptStates(segments, drawn)
         if options.compile:
             check_compiled(model, tokens, options.rows, reset_every, device)
-        total = sum(len(windows_of(stretch, window, overlap)) for stretch in stretches)
+        total = sum(len(windows_of(segment, window, overlap)) for segment in segments)
         share = own_share()
         measures = ClassMeasures(tokens, options.classes) if options.metrics else None
 
         def read() -> tuple[Any, ...]:
-            """What this process scores, counts and keeps."""
-            with progress(console, f"overlap {overlap}", total // share.of) as advance:
+            """This process's scores, class counts and kept states."""
+            with evaluation.progress(f"overlap {overlap}", total // share.of) as advance:
                 own = score(
                     model,
                     tokens,
@@ -270,7 +240,7 @@ def _row(
             "windows": scores.windows,
             **perplexities(scores, tokens, window, options.draws, options.seed),
             "loss_by_position": mean_by_position(scores, window, overlap),
-            # Of a plain model as well: the same tokens, to be compared.
+            # For plain models too, for comparison.
             "loss_by_distance": mean_by_distance(scores, tokens, window, overlap, reset_every),
             "flops_per_token": {
                 "formula": flops_per_token(*sizes_of(model), window, overlap),
@@ -288,7 +258,7 @@ def _row(
             row["state"] = diagnose(
                 model,
                 tokens,
-                stretches,
+                segments,
                 drawn,
                 kept,
                 scores.nll,
@@ -299,8 +269,8 @@ def _row(
                 draws=options.draws,
             )
         elif recurrent:
-            why = "fewer than two windows have a past" if kept else "it was not asked for"
-            row["state_not_diagnosed"] = why
+            reason = "fewer than two windows have a past" if kept else "it was not asked for"
+            row["state_not_diagnosed"] = reason
     return row
 
 
@@ -312,3 +282,25 @@ def _note(trained: RecurrenceConfig, window: int, overlap: int) -> str | None:
     if trained.carry != "none" and window != trained.window:
         notes.append(f"trained with windows of {trained.window}")
     return "; ".join(notes) or None
+
+
+def check_compiled(
+    model: RecurrentModel, tokens: Tokens, rows: int, reset_every: int | None, device: torch.device
+) -> None:
+    """Read the beginning of a text compiled and as written; refuse to go on if the losses differ.
+
+    Compilers err: on an H200 every second process that compiled a plain model had losses half a nat
+    too high (docs/training.md).
+    """
+    part = first_windows(tokens, rows, CHECKED_WINDOWS, model.settings.window)
+    if part.scored is not None and not part.scored.any():
+        return
+    compiled = score(model, part, rows=rows, device=device, reset_every=reset_every)
+    with model.uncompiled():
+        expected = score(model, part, rows=rows, device=device, reset_every=reset_every)
+    if not abs(compiled.mean() - expected.mean()) < TOLERANCE:
+        raise FloatingPointError(
+            f"The compiled step is wrong: on the first {compiled.windows} windows its loss is "
+            f"{compiled.mean():.4f} nats per token, and {expected.mean():.4f} as written. Leave "
+            "--compile out."
+        )

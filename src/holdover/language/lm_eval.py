@@ -1,13 +1,13 @@
-"""lm-evaluation-harness: holdover's models as one of its own, registered under the name `holdover`.
+"""lm-evaluation-harness: holdover's models, registered there under the name `holdover`.
 
-* Only this module imports lm_eval. The harness up to 0.4.13 knows models of other packages once they
-  are imported, so its command line is started from here:
+* Only this module imports lm_eval. The harness up to 0.4.13 finds models of other packages only after
+  they are imported, so its command line is started from here:
   `python -m holdover.language.lm_eval run --model holdover --model_args pretrained=runs/train ...`
-* Texts are read as `holdover eval` reads them: windows of one stride, the state through the whole of a
-  text, every token scored once, nothing truncated however long a context is. The harness itself moves
-  the last window of a rolling text back until it is full; here it is short, and the past is in the
-  state (of a plain model: only in the overlap).
-* Byte models have no token for the beginning of a text: a newline stands before it.
+* Texts are read as in `holdover eval`: the state is carried through a whole text, every token is scored
+  once, and no context is truncated. The harness itself moves the last window of a rolling text back
+  until it is full. Here it stays short, and the past is in the state (for a plain model only in the
+  overlap).
+* Byte models have no token for the beginning of a text: a newline is put before it.
 """
 
 from collections.abc import Sequence
@@ -40,9 +40,9 @@ except ImportError as error:
 
 # Rows for batch_size=auto.
 AUTO_ROWS = 16
-# The harness's names for how much is written, the first that is given wins.
+# The harness's names for the number of generated tokens; the first one that is given counts.
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
-# Settings of sampling that change nothing where the most likely token is taken.
+# Settings of sampling that do not affect greedy decoding.
 WITHOUT_EFFECT = {"top_k", "top_p", "min_p", "seed", "temperature", "do_sample"}
 # (context, continuation) as text, and the ids of both.
 Request = tuple[Any, list[int], list[int]]
@@ -52,9 +52,9 @@ Request = tuple[Any, list[int], list[int]]
 class HoldoverLM(TemplateLM):
     """pretrained: a holdover folder, a run, or the name of a stock model (or a RecurrentModel).
 
-    window, overlap: none takes what the model was trained with. carry: how far the state goes, the
-    word document or so many windows. batch_size: texts that are read side by side. tokenizer: none
-    takes the model's own. add_bos_token: none does as the tokenizer does.
+    window, overlap: the values of the training by default. carry: how far the state is carried, the
+    word document or a number of windows. batch_size: texts in a batch. tokenizer: the model's own by
+    default. add_bos_token: as the tokenizer does by default.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class HoldoverLM(TemplateLM):
         super().__init__()
         if isinstance(pretrained, RecurrentModel):
             if tokenizer is None:
-                raise ValueError("A model without a folder has no tokenizer: give one too.")
+                raise ValueError("A model without a folder has no tokenizer: give tokenizer too.")
             self.model: RecurrentModel = pretrained
         else:
             trust: dict[str, Any] = {"trust_remote_code": bool(trust_remote_code)}
@@ -88,12 +88,12 @@ class HoldoverLM(TemplateLM):
             tokenizer = open_encoder(tokenizer, trust_remote_code=bool(trust_remote_code))
         self.encoder: Encoder = tokenizer
         check_vocabulary(self.model, self.encoder)
-        # The harness looks for a tokenizer of transformers under this name.
+        # The harness expects a tokenizer of transformers under this name.
         self.tokenizer = self.encoder.tokenizer if isinstance(self.encoder, HFEncoder) else None
         self._window = window or self.model.settings.window
         self._overlap = self.model.settings.overlap if overlap is None else overlap
         with self._reading():
-            pass  # refuses what does not fit
+            pass  # refuses windows that do not fit the model
         self.carry = carry
         self._reset_every = _reset_every(carry)
         self.batch_size = AUTO_ROWS if batch_size == "auto" else int(batch_size)
@@ -107,7 +107,7 @@ class HoldoverLM(TemplateLM):
 
     @property
     def eot_token_id(self) -> Any:
-        """None for byte models: they write until they are stopped."""
+        """None for byte models: they write until a limit stops them."""
         return None if self.tokenizer is None else self.tokenizer.eos_token_id
 
     @property
@@ -128,7 +128,7 @@ class HoldoverLM(TemplateLM):
         return self.encoder.name.replace("/", "__")
 
     def get_model_info(self) -> dict[str, Any]:
-        """Goes into the harness's record beside its results."""
+        """Facts for the harness's record."""
         recurrent = self.model.settings.carry != "none"
         return {
             "model_num_parameters": self.model.parameter_counts()["all"],
@@ -156,19 +156,19 @@ class HoldoverLM(TemplateLM):
         self, string: str, add_special_tokens: bool | None = None, **kwargs: Any
     ) -> list[int]:
         ids, bos = self._ids(string), self.encoder.bos
-        wanted = self._adds_bos if add_special_tokens is None else add_special_tokens
-        return [bos, *ids] if wanted and bos is not None and ids[:1] != [bos] else ids
+        add_bos = self._adds_bos if add_special_tokens is None else add_special_tokens
+        return [bos, *ids] if add_bos and bos is not None and ids[:1] != [bos] else ids
 
     def loglikelihood_rolling(
         self, requests: Sequence[Any], disable_tqdm: bool = False
     ) -> list[float]:
-        """log p of whole texts, the first token from the token that stands before every text."""
+        """log p of whole texts; the first token is predicted from a token put before every text."""
         documents = [[self.prefix_token_id, *self._ids(request.args[0])] for request in requests]
         nll = self._score(_stream(documents, None, self.encoder), None, disable_tqdm)
-        found = [0.0 - float(np.nansum(part)) for part in _split(nll, documents)]
-        for request, answer in zip(requests, found, strict=True):
+        answers = [0.0 - float(np.nansum(part)) for part in _split(nll, documents)]
+        for request, answer in zip(requests, answers, strict=True):
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, answer)
-        return found
+        return answers
 
     def _loglikelihood_tokens(
         self, requests: Sequence[Request], disable_tqdm: bool = False, **kwargs: Any
@@ -184,26 +184,26 @@ class HoldoverLM(TemplateLM):
 
         nll = self._score(tokens, compare, disable_tqdm)
         parts = zip(_split(nll, documents), _split(likeliest, documents), strict=True)
-        found = [(0.0 - float(np.nansum(losses)), bool(right.all())) for losses, right in parts]
-        for (strings, _, _), answer in zip(requests, found, strict=True):
+        answers = [(0.0 - float(np.nansum(losses)), bool(right.all())) for losses, right in parts]
+        for (strings, _, _), answer in zip(requests, answers, strict=True):
             if strings is not None:
                 self.cache_hook.add_partial("loglikelihood", strings, answer)
-        return found
+        return answers
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """The most likely token again and again, one text after another."""
-        asked = [(request, *self._asked(request.args[1])) for request in requests]
-        found = []
-        for request, until, most in tqdm(asked, desc="Writing", disable=disable_tqdm):
+        """Greedy decoding, one text after another."""
+        limits = [(request, *self._limits(request.args[1])) for request in requests]
+        texts = []
+        for request, until, most in tqdm(limits, desc="Writing", disable=disable_tqdm):
             ids = self.tok_encode(request.args[0]) or [self.prefix_token_id]
             with self._reading():
                 text = self._write(ids, until, most)
             self.cache_hook.add_partial("generate_until", request.args, text)
-            found.append(text)
-        return found
+            texts.append(text)
+        return texts
 
-    def _asked(self, options: dict[str, Any]) -> tuple[list[str], int]:
-        """Where to stop: texts, and a number of tokens. Refuses what is not done here."""
+    def _limits(self, options: dict[str, Any]) -> tuple[list[str], int]:
+        """Where to stop: texts, and a number of tokens. Refuses sampling and beams."""
         options = dict(options)
         until = options.pop("until", None) or []
         given = [options.pop(name, None) for name in LENGTHS]
@@ -211,15 +211,15 @@ class HoldoverLM(TemplateLM):
         sampled = options.get("do_sample")
         if sampled or (sampled is None and float(options.get("temperature") or 0) > 0):
             raise ValueError(
-                "Sampling was asked for (do_sample or a temperature), and only the most likely token "
-                "is written here: give do_sample=False."
+                "Sampling was asked for (do_sample or a temperature), but this model decodes greedily: "
+                "give do_sample=False."
             )
         if options.pop("num_beams", 1) != 1:
             raise ValueError(
-                "Beams were asked for, and one text is written here: give num_beams=1."
+                "Beams were asked for, but this model decodes greedily: give num_beams=1."
             )
         if unknown := sorted(set(options) - WITHOUT_EFFECT):
-            raise ValueError(f"{', '.join(unknown)}: not known here, leave it out of gen_kwargs.")
+            raise ValueError(f"{', '.join(unknown)}: not supported; leave it out of gen_kwargs.")
         return [until] if isinstance(until, str) else list(until), most
 
     @torch.no_grad()
@@ -242,10 +242,10 @@ class HoldoverLM(TemplateLM):
         return text[: min([text.find(stop) for stop in stops if stop in text], default=len(text))]
 
     def _score(self, tokens: Tokens, measure: Measure | None, quiet: bool) -> np.ndarray:
-        """[N] -log p, NaN where nothing is predicted."""
+        """[N] -log p, NaN for tokens that are not predicted."""
         with self._reading():
-            stretches = segments_to_score(tokens, self.model.settings, self._reset_every)
-            if not stretches or (tokens.scored is not None and not tokens.scored.any()):
+            segments = segments_to_score(tokens, self.model.settings, self._reset_every)
+            if not segments or (tokens.scored is not None and not tokens.scored.any()):
                 return np.full(len(tokens), np.nan)
             with tqdm(desc="Windows", disable=quiet) as bar:
                 scores = score(
@@ -292,31 +292,31 @@ def _reset_every(carry: int | str) -> int | None:
 
 
 def _device(given: str | torch.device | None) -> torch.device:
-    """The harness asks for a GPU unless it is told otherwise: where there is none, the CPU."""
+    """The harness asks for a GPU by default: without one, the CPU."""
     if given in (None, "auto") or (str(given)[:4] == "cuda" and not torch.cuda.is_available()):
         return choose_device("auto")
     return torch.device(given)
 
 
 def _dtype(given: str | torch.dtype | None) -> torch.dtype | None:
-    """None: as the model is, which a folder opens in float32."""
+    """None: the model's own, which is float32 when it is opened from a folder."""
     if given in (None, "auto") or isinstance(given, torch.dtype):
         return None if given == "auto" else given
-    found = getattr(torch, str(given), None)
-    if not isinstance(found, torch.dtype) or not found.is_floating_point:
-        raise ValueError(f"dtype={given!r} is no precision: give float32, bfloat16 or float16.")
-    return found
+    dtype = getattr(torch, str(given), None)
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise ValueError(f"dtype={given!r} is not known: give float32, bfloat16 or float16.")
+    return dtype
 
 
 def _adds_bos(tokenizer: Any) -> bool:
-    """Whether a tokenizer of transformers begins a text with a token of its own."""
+    """Whether a tokenizer of transformers puts a bos token before a text."""
     if tokenizer is None or tokenizer.bos_token_id is None:
         return False
     return tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]
 
 
 def main() -> None:
-    """The harness's own command line, with the model `holdover` in it."""
+    """The harness's own command line, with the model `holdover` registered."""
     from lm_eval.__main__ import cli_evaluate
 
     cli_evaluate()

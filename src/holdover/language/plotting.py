@@ -1,4 +1,4 @@
-"""holdover plot and compare: training curves of several runs, and evaluations side by side."""
+"""holdover plot and holdover compare: training curves of several runs, and evaluations compared."""
 
 import json
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from .evaluation import RECORD
 
 
 def plot(paths: Sequence[Path], output: Path, console: Console | None = None) -> list[Path]:
-    """Plots of runs (folders with a log) and of evaluation records; returns what was written."""
+    """Plots of runs (folders with a log) and of evaluation records; returns the files."""
     console = console or Console(highlight=False)
     runs: dict[str, list[dict[str, Any]]] = {}
     records: dict[str, dict[str, Any]] = {}
@@ -26,12 +26,12 @@ def plot(paths: Sequence[Path], output: Path, console: Console | None = None) ->
         if log.is_file():
             runs[fresh_name(path.name, runs)] = read_log(log)
         elif record.is_file():
-            found = _evaluation(record)
-            records[fresh_name(found["model"]["name"], records)] = found
+            evaluation = _evaluation(record)
+            records[fresh_name(evaluation["model"]["name"], records)] = evaluation
         else:
             raise FileNotFoundError(
-                f"{path} is no run (it has no {LOG}) and no evaluation (no {RECORD}): give folders that "
-                "holdover train or holdover eval wrote."
+                f"{path} is neither a run (it has no {LOG}) nor an evaluation (no {RECORD}): give "
+                "folders that holdover train or holdover eval wrote."
             )
     written: list[Path] = []
     if runs:
@@ -44,25 +44,26 @@ def plot(paths: Sequence[Path], output: Path, console: Console | None = None) ->
 
 
 def compare(paths: Sequence[Path], console: Console | None = None) -> None:
-    """Evaluations against the first of them, paired."""
+    """Show the paired differences of evaluations from the first one."""
     records: dict[str, dict[str, Any]] = {}
     for path in paths:
         record = path / RECORD if path.is_dir() else path
         if not record.is_file():
             raise FileNotFoundError(
-                f"{path} is no evaluation (it has no {RECORD}): give folders that holdover eval wrote."
+                f"{path} is not an evaluation (it has no {RECORD}): give folders that holdover eval "
+                "wrote."
             )
-        found = _evaluation(record)
-        records[fresh_name(found["model"]["name"], records)] = found
+        evaluation = _evaluation(record)
+        records[fresh_name(evaluation["model"]["name"], records)] = evaluation
     (console or Console(highlight=False)).print(as_table(records))
 
 
 def _evaluation(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
+        record = json.loads(path.read_text())
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is no evaluation record ({error}).") from error
-    whole = isinstance(found, dict) and found.get("record") == "evaluation"
-    if not whole or not {"model", "data", "rows"} <= set(found):
-        raise ValueError(f"{path} is JSON, but no evaluation record of holdover eval.")
-    return check_content(EVALUATION, found, path)
+        raise ValueError(f"{path} is not an evaluation record ({error}).") from error
+    is_evaluation = isinstance(record, dict) and record.get("record") == "evaluation"
+    if not is_evaluation or not {"model", "data", "rows"} <= set(record):
+        raise ValueError(f"{path} is JSON, but not a record of holdover eval.")
+    return check_content(EVALUATION, record, path)

@@ -1,6 +1,5 @@
-"""What reading costs, measured: speed, memory, and FLOPs as torch counts them."""
+"""The measured cost of reading: speed, memory, and FLOPs as torch counts them."""
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +19,7 @@ def speed_of(
     reset_every: int | None,
     device: torch.device,
 ) -> dict[str, Any]:
-    """Tokens a second and peak memory of reading alone: no metrics, nothing kept, second time."""
+    """Tokens per second and peak memory of a second reading, without metrics or kept states."""
     part = first_windows(tokens, options.rows, options.timed_windows, model.settings.window)
     part = replace(part, scored=None)
 
@@ -31,12 +30,10 @@ def speed_of(
 
     read()
     with PeakMemory(device) as memory:
-        started = time.perf_counter()
         read()
-        seconds = time.perf_counter() - started
     rows = len(segments_to_score(part, model.settings, reset_every))
     return {
-        "tokens_per_second": (len(part) - part.documents) / seconds,
+        "tokens_per_second": (len(part) - part.documents) / memory.seconds,
         "rows_side_by_side": min(rows, options.rows),
         "peak_memory": memory.result,
     }
@@ -49,8 +46,8 @@ def sizes_of(model: RecurrentModel) -> tuple[int, int]:
 def counted_per_token(
     model: RecurrentModel, window: int, overlap: int, device: torch.device
 ) -> float:
-    """Forward FLOPs of a window with a state, as torch counts them, for each new token."""
-    # Which token does not matter, but transformers warns of padding.
+    """Forward FLOPs of a window with a state, as torch counts them, per new token."""
+    # Any token will do, but transformers warns about padding.
     token = 1 if model.backbone.config.pad_token_id == 0 else 0
     ids = torch.full((1, window), token, device=device)
 
@@ -62,11 +59,11 @@ def counted_per_token(
     with torch.no_grad():
         state = model(ids).state
     if state is not None and state.tail is not None:
-        # The window as it is in the middle of a text: some of it repeats the one before.
+        # A window in the middle of a text: its first tokens repeat the one before.
         ids = ids[:, : window - overlap]
     trained = [weight for weight in model.parameters() if weight.requires_grad]
-    # The counter follows gradients, and loses its way in views of weights that have one (XLNet's query
-    # stream), whether or not gradients are wanted.
+    # The counter follows gradients, and fails on views of weights that need one (XLNet's query stream),
+    # even if nobody asks for gradients.
     for weight in trained:
         weight.requires_grad_(False)
     try:

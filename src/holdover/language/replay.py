@@ -1,4 +1,8 @@
-"""Segments of a text, recorded once as a CUDA graph and replayed (training/replay.py)."""
+"""Segments of a text, recorded once as a CUDA graph and replayed (training/replay.py).
+
+A segment is the windows of one step; its form is everything but the values of its tensors. A record can
+replay all segments of one form.
+"""
 
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
@@ -16,56 +20,56 @@ from ..windows import Window
 
 @dataclass(frozen=True)
 class Form:
-    """What segments must have in common for one record."""
+    """The structure, shapes and types that all segments of one record share."""
 
     spec: Any
-    kinds: tuple[tuple[torch.Size, torch.dtype] | None, ...]  # of each leaf; None: it is left out
+    kinds: tuple[tuple[torch.Size, torch.dtype] | None, ...]  # for each leaf; None: no tensor
 
-    def put_together(self, tensors: Iterable[Tensor]) -> tuple[list[Window], State]:
+    def assemble(self, tensors: Iterable[Tensor]) -> tuple[list[Window], State]:
         given = iter(tensors)
         leaves = [None if kind is None else next(given) for kind in self.kinds]
         return pytree.tree_unflatten(leaves, self.spec)
 
 
 def form_of(windows: Sequence[Window], state: State | None) -> tuple[Form, list[Tensor]]:
-    """A segment's form, and the tensors in which it differs from others of that form."""
-    known = None
+    """A segment's form, and its tensors."""
+    sorted_state = None
     if state is not None:
-        # In one order: a file's is another than a model's.
-        known = replace(state, owner={}, tensors=dict(sorted(state.tensors.items())))
-    leaves, spec = pytree.tree_flatten((list(windows), known))
+        # Sorted: a state from a file has another order than one from a model.
+        sorted_state = replace(state, owner={}, tensors=dict(sorted(state.tensors.items())))
+    leaves, spec = pytree.tree_flatten((list(windows), sorted_state))
     kinds = tuple(None if leaf is None else (leaf.shape, leaf.dtype) for leaf in leaves)
     return Form(spec, kinds), [leaf for leaf in leaves if leaf is not None]
 
 
 class _Segment(nn.Module):
-    """Windows and the state in front of them as tensors alone; gives their loss and the next state's."""
+    """Maps the tensors of windows and their state to the loss and the next state's tensors."""
 
     def __init__(self, model: Any, form: Form) -> None:
         super().__init__()
         self.model = model
         self.form = form
-        self.behind: Form | None = None
+        self.next_state: Form | None = None
 
     def forward(self, count: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-        windows, state = self.form.put_together(tensors)
-        # Some models make a matrix on the host and send it (XLNet, transformers 5.17), which a record
-        # cannot hold: here what says no device is made on this one. Not for compiled steps: to them a
-        # device is one more thing to compile for, and Transformer-XL's failed at it (torch 2.11).
+        windows, state = self.form.assemble(tensors)
+        # Some models make a matrix on the host and copy it (XLNet, transformers 5.17), which cannot be
+        # recorded. So new tensors go to this device by default. Not in compiled steps: a default device
+        # makes them compile anew, and Transformer-XL's failed at it (torch 2.11).
         with nullcontext() if self.model.compiled else count.device:
             output = self.model(windows=windows, state=state, num_items_in_batch=count)
-        self.behind, found = form_of([], output.state.detach())
-        return (output.loss, *found)
+        self.next_state, tensors_after = form_of([], output.state.detach())
+        return (output.loss, *tensors_after)
 
 
 class ReplayedSegments:
-    """Losses and states of segments in training: replayed, where they have a recorded form.
+    """Losses and states of segments in training: replayed if their form was recorded.
 
-    One form is that of segments inside documents, in which nothing is masked. With `ends` there is a
-    second record, for segments in which documents end or begin: all their masks are written out.
+    The first form is that of segments inside documents, in which nothing is masked. With `ends` there
+    is a second record for segments in which documents end or begin: all their masks are tensors.
 
-    Both work in the same memory: a segment is read forward and backward before the next one is begun,
-    and what is kept of it (loss, state, gradients) has a place of its own in either record.
+    Both records work in the same memory. A segment is read forward and backward before the next one
+    begins, and each record has its own place for the results (loss, state, gradients).
     """
 
     def __init__(
@@ -82,14 +86,14 @@ class ReplayedSegments:
             segment = _Segment(model, form)
             count = torch.ones((), device=tensors[0].device)
             self.calls[form] = record_call(segment, (count, *tensors), pool), segment
-        # Behind the last recording, which may have written where an earlier one works.
+        # After the last recording, which may have written to the memory of an earlier one.
         for given in forms:
             self._check(*given)
 
     def __call__(
         self, windows: Sequence[Window], state: State | None, count: int
     ) -> tuple[Tensor, State]:
-        """The summed loss divided by count, and the state behind the windows without its history."""
+        """The summed loss divided by count, and the detached state after the windows."""
         if not self.model.training:
             return self.as_written(windows, state, count)
         given = windows, state
@@ -99,16 +103,17 @@ class ReplayedSegments:
         if form not in self.calls:
             return self.as_written(windows, state, count)
         call, segment = self.calls[form]
-        # A number would be the recorded one for ever.
-        divided_by = torch.full((), count, device=tensors[0].device, dtype=torch.float32)
-        loss, *found = call(divided_by, *tensors)
-        assert segment.behind is not None
-        # Copies: the next replay writes where this one's state lies.
-        _, behind = segment.behind.put_together([tensor.detach().clone() for tensor in found])
-        return loss, replace(behind, owner=self.model.owner())
+        # A tensor: a Python number would stay the recorded one forever.
+        divisor = torch.full((), count, device=tensors[0].device, dtype=torch.float32)
+        loss, *tensors_after = call(divisor, *tensors)
+        assert segment.next_state is not None
+        # Copies: the next replay overwrites this one's state.
+        copies = [tensor.detach().clone() for tensor in tensors_after]
+        _, state_after = segment.next_state.assemble(copies)
+        return loss, replace(state_after, owner=self.model.owner())
 
     def _masked(self, windows: Sequence[Window], state: State | None) -> tuple[list[Window], State]:
-        """The same with everything that is left out where nothing is masked."""
+        """The same segment with all optional masks as tensors."""
         full = [
             replace(
                 window,

@@ -37,7 +37,7 @@ class LanguageModelling:
         self.device = device
         self.share = share
         self.replayed: ReplayedSegments | None = None
-        # Of two epochs, the current one and the first, which says how many steps there will be.
+        # Two epochs are kept: the current one, and the first, from which the number of steps follows.
         self.walk = lru_cache(maxsize=2)(self._walk)
 
     def _walk(self, epoch: int) -> Walk:
@@ -54,15 +54,15 @@ class LanguageModelling:
         )
 
     def record(self, model: Any) -> None:
-        """Record a step, if it is to be replayed; before any batch is prefetched, since no other thread
-        may ask the driver for memory meanwhile."""
+        """Record a step if --replay is given. No batch is prefetched yet: no other thread may
+        allocate memory on the device meanwhile."""
         if not self.options.replay:
             return
-        # Which tokens are read does not matter: recorded is what is done with them.
+        # Any tokens will do: the record holds the kernels, not the values.
         shape = (self.options.windows, self.options.rows, self.options.recurrence.window)
         ids = torch.arange(math.prod(shape), device=self.device).view(shape) % model.vocabulary
         windows = [Window(part, targets=part) for part in ids]
-        # Without dropout: no number is drawn that a run without a record would not draw.
+        # Without dropout, so that the run draws the same random numbers as one without a record.
         model.eval()
         with torch.no_grad(), model.uncompiled():
             state = model(windows=windows).state
@@ -70,8 +70,8 @@ class LanguageModelling:
         self.replayed = ReplayedSegments(model, windows, state.detach(), ends=ends)
 
     def batches(self, epoch: int, start: int) -> Iterator[Batch]:
-        found = self.walk(epoch).batches(self.options.windows, start, self.share)
-        return prefetch(found, self.device)
+        batches = self.walk(epoch).batches(self.options.windows, start, self.share)
+        return prefetch(batches, self.device)
 
     def length(self, epoch: int) -> int:
         return -(-len(self.walk(epoch)) // self.options.windows)
@@ -93,8 +93,8 @@ class LanguageModelling:
         return {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
 
     def _own_sums(self, model: Any) -> tuple[float, int]:
-        """Summed loss and number of the targets in this process's share."""
-        # Compiled, a plain model's losses without gradients were seen to be wrong (docs/training.md).
+        """Summed loss and number of targets of this process's share."""
+        # Compiled without gradients, a plain model's losses have been wrong (docs/training.md).
         with model.uncompiled():
             scores = score(
                 model,
@@ -106,6 +106,6 @@ class LanguageModelling:
             )
         return scores.total(), int(scores.scored.sum())
 
-    def alarm(self, model: Any, found: dict[str, float]) -> str | None:
-        collapse = check_collapse(model, self.validation, found["loss"], self.device)
+    def alarm(self, model: Any, measures: dict[str, float]) -> str | None:
+        collapse = check_collapse(model, self.validation, measures["loss"], self.device)
         return collapse_sentence(collapse) if collapse and collapse["collapsed"] else None

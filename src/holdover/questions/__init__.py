@@ -1,4 +1,4 @@
-"""Question answering over long contexts: train a reader, score it, ask it.
+"""Question answering over long contexts: train a reader, score it, ask it questions.
 
 train_reader(QAOptions.of(model="roberta-base", data="hotpotqa"))
 record = evaluate_reader(QAEvalOptions.of(model="runs/qa"))
@@ -10,7 +10,7 @@ from ..lazy_exports import lazy_exports
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
-        ".asking": "Asked ask run_ask",
+        ".asking": "LocatedAnswer ask run_ask",
         ".eval_options": "AskOptions QAEvalOptions",
         ".evaluation": "evaluate_reader",
         ".folder": "SavedReader open_reader",

@@ -1,9 +1,9 @@
-"""Is a reader's state used? The same questions with every window's state taken away, or another's.
+"""Does a reader use its state? The same questions without any state, and with another question's.
 
-* As for language models (diagnose.py): every window is read again with a state of one's choice, which
-  is all that it knows of the windows before it.
-* Only questions of two windows and more are read: the others have no state to take away.
-* Differences are paired, question by question.
+* As for language models (evaluation/diagnose.py): every window is read again with a chosen state, which
+  holds everything that it knows about earlier windows.
+* Only questions with at least two windows are read: the others have no state to take away.
+* Differences are paired by question.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..evaluation.intervals import Resampled
-from .answering import KeptStates, Scored, answer_questions, score_answers
+from .answering import QuestionStates, Scored, answer_questions, score_answers
 from .batches import Pairs
 from .reader import Reader
 
@@ -26,7 +26,7 @@ def state_use(
     reader: Reader,
     pairs: Pairs,
     own: Scored,
-    kept: KeptStates,
+    kept: QuestionStates,
     *,
     rows: int,
     device: torch.device,
@@ -35,8 +35,8 @@ def state_use(
     seed: int,
     advance: Callable[[int], None] = lambda windows: None,
 ) -> dict[str, Any] | None:
-    """EM, F1 and loss with no state and with another question's, and what they lie above those with
-    the own one; None where fewer than two questions have a past."""
+    """EM, F1 and loss without a state and with another question's, and how far they are above those
+    with the reader's own; None if fewer than two questions have a past."""
     chosen = questions_with_past(pairs)
     if len(chosen) < 2:
         return None
@@ -58,9 +58,7 @@ def state_use(
         return {
             name: {
                 "value": float(getattr(scored, name).mean()),
-                "above_own": interval(
-                    resampled, getattr(scored, name) - getattr(own, name)[chosen]
-                ),
+                "above_own": resampled.mean(getattr(scored, name) - getattr(own, name)[chosen]),
             }
             for name in ("em", "f1", "nll")
         }
@@ -69,21 +67,15 @@ def state_use(
     return {
         "questions": len(chosen),
         "own": {name: float(getattr(own, name)[chosen].mean()) for name in ("em", "f1", "nll")},
-        # Read window by window from the kept states: how nearly the same comes out.
+        # How far reading window by window from the kept states is from the first reading.
         "own_differs_from_first_reading": abs(own_states["nll"]["above_own"]["value"]),
         "zeroed": read(lambda number, window: None),
         "other": read(lambda number, window: kept.before(int(chosen[other[number]]), window)),
     }
 
 
-def interval(resampled: Resampled, values: np.ndarray) -> dict[str, float | None]:
-    """Mean over questions with its 95 % bounds."""
-    value, low, high = resampled.interval(values, np.ones(len(values)), transform=lambda mean: mean)
-    return {"value": value, "low": low, "high": high}
-
-
 def _others(count: int, seed: int) -> np.ndarray:
-    """[count] for each question another one: the next in a drawn circle."""
+    """[count] for each question another one: the next on a random circle."""
     circle = np.random.default_rng(seed).permutation(count)
     following = np.empty(count, dtype=np.int64)
     following[circle] = np.roll(circle, 1)

@@ -1,5 +1,13 @@
-"""A reader's answers to questions, each read once; with its own states or with any others."""
+"""A reader's answers to questions, and their scores; with its own states or with chosen ones.
 
+* Exact match and F1 are counted as in HotpotQA's own evaluation: two answers are compared word by word,
+  in lower case, without punctuation and articles. F1 counts each word as often as it occurs.
+* Yes and no (and noanswer) are right or wrong: they share no words with any other answer.
+"""
+
+import re
+import string
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -8,30 +16,55 @@ import torch
 
 from ..runs.processes import all_gather_objects, own_share
 from ..state import State
-from .answers import exact_match, f1
 from .batches import Pairs, QuestionBatch
 from .loss import answer_nll, best_answers
 from .question import KINDS, Kind
 from .reader import Reader
 
-# The state that a window of a question is read with: (question, window) -> one row, or nothing.
+# (question, window) -> the state to read that window with, one row; None for no state.
 StateOf = Callable[[int, int], State | None]
+# HotpotQA's answers that cannot be partly right.
+WHOLE = frozenset({"yes", "no", "noanswer"})
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalised(answer: str) -> str:
+    """An answer in the form in which answers are compared."""
+    letters = answer.lower().translate(_PUNCTUATION)
+    # An article becomes a space: "a-b" has lost its dash, and words must not be joined here.
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", letters).split())
+
+
+def exact_match(given: str, expected: str) -> float:
+    return float(normalised(given) == normalised(expected))
+
+
+def f1(given: str, expected: str) -> float:
+    given, expected = normalised(given), normalised(expected)
+    if given != expected and (given in WHOLE or expected in WHOLE):
+        return 0.0
+    given_words, expected_words = given.split(), expected.split()
+    shared = sum((Counter(given_words) & Counter(expected_words)).values())
+    if shared == 0:
+        return 0.0
+    precision, recall = shared / len(given_words), shared / len(expected_words)
+    return 2 * precision * recall / (precision + recall)
 
 
 @dataclass(frozen=True)
 class Answer:
     kind: Kind
     text: str
-    # [start, stop) characters of the context; of yes and no those of the best span beside them.
+    # [start, stop) characters of the context; for yes and no, those of the best span.
     start: int
     stop: int
-    logp: float  # of this very answer
-    nll: float  # -log p of the answer that was expected; 0 where there is none
+    logp: float  # log p of this answer
+    nll: float  # -log p of the expected answer; 0 without one
 
 
 @dataclass
-class KeptStates:
-    """The state behind every window of every question, each as one row in main memory."""
+class QuestionStates:
+    """The state after every window of every question, each as one row in main memory."""
 
     states: dict[int, list[State]] = field(default_factory=dict)
 
@@ -42,14 +75,14 @@ class KeptStates:
             self.states[number] = [state.rows(row) for state in on_host[:count]]
 
     def before(self, number: int, window: int) -> State | None:
-        """What a question's window was read with; behind its last window that one's."""
+        """The state that a question's window was read with; past its last window, the last state."""
         own = self.states[number]
         return None if window == 0 else own[min(window, len(own)) - 1]
 
 
 @dataclass(frozen=True)
 class Scored:
-    """Answers beside those that were expected, question by question."""
+    """Answers and their scores, in the order of the questions."""
 
     answers: list[Answer]
     em: np.ndarray  # [Q]
@@ -65,45 +98,46 @@ def answer_questions(
     rows: int,
     device: torch.device,
     longest: int,
-    keep: KeptStates | None = None,
+    keep: QuestionStates | None = None,
     state_of: StateOf | None = None,
     advance: Callable[[int], None] = lambda windows: None,
 ) -> list[Answer]:
-    """The answers of a reader in evaluation mode, in the order of the questions; several processes read
-    a share each.
+    """The answers of a reader in evaluation mode, in the order of the questions. Several processes
+    read a share each.
 
-    longest: tokens that an answer may have. state_of: read every window with that state, in place of
-    the one that was carried to it.
+    longest: most tokens of an answer. state_of: the state to read each window with, instead of the
+    carried one.
     """
 
     def read() -> dict[int, Answer]:
-        found: dict[int, Answer] = {}
+        answers: dict[int, Answer] = {}
         for batch in pairs.sorted_batches(rows, own_share()):
             if batch.idle:
                 continue
             batch = batch.to(device)
             states = None if state_of is None else _states(batch, state_of, device)
-            said = reader(batch, states=states, keep_states=keep is not None)
+            output = reader(batch, states=states, keep_states=keep is not None)
             if keep is not None:
-                keep.keep(batch, said.states)
-            best = best_answers(said, longest)
-            lists = [best.kind, best.first, best.last, best.logp, answer_nll(said, batch)]
+                keep.keep(batch, output.states)
+            best = best_answers(output, longest)
+            lists = [best.kind, best.first, best.last, best.logp, answer_nll(output, batch)]
             for number, *values in zip(batch.numbers, *(v.tolist() for v in lists), strict=True):
-                found[number] = _answer(pairs, number, *values)
+                answers[number] = _answer(pairs, number, *values)
             advance(int(pairs.counts[list(batch.numbers)].sum()))
-        return found
+        return answers
 
-    found = {number: answer for part in all_gather_objects(read) for number, answer in part.items()}
-    return [found[number] for number in range(len(pairs))]
+    parts = all_gather_objects(read)
+    answers = {number: answer for part in parts for number, answer in part.items()}
+    return [answers[number] for number in range(len(pairs))]
 
 
 def score_answers(answers: list[Answer], pairs: Pairs) -> Scored:
     expected = [pair.question.answer or "" for pair in pairs.pairs]
-    together = list(zip(answers, expected, strict=True))
+    both = list(zip(answers, expected, strict=True))
     return Scored(
         answers,
-        np.array([exact_match(answer.text, wanted) for answer, wanted in together]),
-        np.array([f1(answer.text, wanted) for answer, wanted in together]),
+        np.array([exact_match(answer.text, right) for answer, right in both]),
+        np.array([f1(answer.text, right) for answer, right in both]),
         np.array([answer.nll for answer in answers]),
     )
 
@@ -118,10 +152,10 @@ def _answer(
 
 
 def _states(batch: QuestionBatch, state_of: StateOf, device: torch.device) -> list[State | None]:
-    found: list[State | None] = []
+    states: list[State | None] = []
     for window in range(len(batch.all_read)):
         rows = [state_of(number, window) for number in batch.numbers]
         given = [state for state in rows if state is not None]
         assert len(given) in (0, len(rows)), "a window has a past in all rows or in none"
-        found.append(State.concat(given).to(device) if given else None)
-    return found
+        states.append(State.concat(given).to(device) if given else None)
+    return states

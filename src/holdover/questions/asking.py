@@ -1,4 +1,4 @@
-"""holdover qa ask: one question, one text of any length, the answer and where it stands."""
+"""holdover qa ask: answer one question from one text of any length, and show where the answer is."""
 
 import json
 import math
@@ -20,13 +20,13 @@ from .question import Kind, Question
 
 
 @dataclass(frozen=True)
-class Asked:
-    """An answer, its probability, and its place in the text."""
+class LocatedAnswer:
+    """An answer, its probability, and its position in the text."""
 
     answer: str
     kind: Kind
     probability: float
-    # [start, stop) characters of the text; of yes and no those of the best span beside them.
+    # [start, stop) characters of the text; for yes and no, those of the best span.
     start: int
     stop: int
     before: str
@@ -43,31 +43,31 @@ def ask(
     longest_answer: int = 30,
     around: int = 150,
     device: Any = None,
-) -> Asked:
-    """What a reader answers."""
+) -> LocatedAnswer:
+    """Answer a question from a text."""
     pair = saved.tokenizer.encode([Question("asked", question.strip(), context)])
     device = device or next(saved.reader.parameters()).device
     pairs = Pairs(pair, saved.reader.to(device).layout(saved.tokenizer))
-    (found,) = answer_questions(saved.reader, pairs, rows=1, device=device, longest=longest_answer)
-    first, last = max(0, found.start - around), min(len(context), found.stop + around)
-    return Asked(
-        answer=found.text,
-        kind=found.kind,
-        probability=math.exp(found.logp),
-        start=found.start,
-        stop=found.stop,
-        before=_one_line("..." * (first > 0) + context[first : found.start]),
-        marked=_one_line(context[found.start : found.stop]),
-        after=_one_line(context[found.stop : last] + "..." * (last < len(context))),
+    (answer,) = answer_questions(saved.reader, pairs, rows=1, device=device, longest=longest_answer)
+    first, last = max(0, answer.start - around), min(len(context), answer.stop + around)
+    return LocatedAnswer(
+        answer=answer.text,
+        kind=answer.kind,
+        probability=math.exp(answer.logp),
+        start=answer.start,
+        stop=answer.stop,
+        before=_one_line("..." * (first > 0) + context[first : answer.start]),
+        marked=_one_line(context[answer.start : answer.stop]),
+        after=_one_line(context[answer.stop : last] + "..." * (last < len(context))),
         windows=int(pairs.counts[0]),
     )
 
 
-def run_ask(options: AskOptions, console: Console | None = None) -> Asked:
-    """Ask, and print the answer."""
+def run_ask(options: AskOptions, console: Console | None = None) -> LocatedAnswer:
+    """Answer a question, and print the answer."""
     console = console or Console(highlight=False)
     saved = open_reader(options.model, trust_remote_code=options.trust_remote_code)
-    found = ask(
+    answer = ask(
         saved,
         options.question,
         _read(options.context),
@@ -77,28 +77,27 @@ def run_ask(options: AskOptions, console: Console | None = None) -> Asked:
     )
     if options.json:
         # Not through the console, which would break lines.
-        print(json.dumps(asdict(found), ensure_ascii=False), file=console.file)
-        return found
-    windows = f"{found.windows} window{'' if found.windows == 1 else 's'}"
-    console.print(Text.assemble((found.answer, "bold")), soft_wrap=True)
-    console.print(f"probability {found.probability:.3f}, read in {windows}", soft_wrap=True)
-    if found.kind != "span":
+        print(json.dumps(asdict(answer), ensure_ascii=False), file=console.file)
+        return answer
+    windows = f"{answer.windows} window{'' if answer.windows == 1 else 's'}"
+    console.print(Text.assemble((answer.answer, "bold")), soft_wrap=True)
+    console.print(f"probability {answer.probability:.3f}, read in {windows}", soft_wrap=True)
+    if answer.kind != "span":
         console.print("The part of the text that answers best:", soft_wrap=True)
-    console.print(
-        Text.assemble(found.before, (f">>{found.marked}<<", "bold green"), found.after),
-        soft_wrap=True,
-    )
-    return found
+    marked = (f">>{answer.marked}<<", "bold green")
+    console.print(Text.assemble(answer.before, marked, answer.after), soft_wrap=True)
+    return answer
 
 
 def _read(name: str) -> str:
     if name == "-":
-        text, name = sys.stdin.read(), "what was piped in"
+        text, name = sys.stdin.read(), "the standard input"
     else:
         path = Path(name)
         if not path.is_file():
             raise FileNotFoundError(
-                f"There is no text file {name}: give a file, or - for what is piped in."
+                f"--context {name}: there is no such text file; give a file, or - for the standard "
+                "input."
             )
         check_is_text(path, path.name)
         with opened(path) as file:
@@ -107,7 +106,7 @@ def _read(name: str) -> str:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise ValueError(
-                f"{path.name} is no UTF-8 at byte {error.start}: write it as UTF-8 again."
+                f"{path.name} is not UTF-8 at byte {error.start}: save it as UTF-8."
             ) from error
     if not text.strip():
         raise ValueError(f"There is nothing to read in {name}: give a text with words in it.")
@@ -115,5 +114,5 @@ def _read(name: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Line ends as spaces; white space at the ends stays, words are put together there."""
+    """The text with line ends and tabs as spaces; spaces at its ends stay, since parts are joined."""
     return "".join(" " if character in "\r\n\t" else character for character in text)

@@ -1,9 +1,9 @@
 """Batches of questions: a row is a question, read through the windows of its context.
 
-* All rows go through as many windows as the longest context has. Rows that have come to their end show
-  one token in the windows left, of which nothing is used and which changes no state.
-* What the windows say of tokens is put side by side by one gather (`order`), whose places are known
-  before anything is read: nothing waits for the device.
+* All rows have as many windows as the longest context. A row that has ended shows one token in the
+  remaining windows; it is ignored and changes no state.
+* One gather (`order`) collects the tokens' scores from all windows. Its positions are known before
+  anything is read, so nothing waits for the device.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,32 +18,32 @@ from ..runs.processes import Share
 from ..windows import Window
 from .pairs import Pair
 
-# Batches whose questions are sorted by length among themselves, so that few rows wait for others.
+# Batches that are sorted by length together, so that few rows wait for others.
 POOL = 16
 
 
 @dataclass(frozen=True)
 class QuestionBatch:
-    numbers: tuple[int, ...]  # of the questions
+    numbers: tuple[int, ...]  # numbers of the questions
     ids: Tensor  # [W, B, T]
-    mask: Tensor  # [W, B, T] bool: tokens
+    mask: Tensor  # [W, B, T] bool: a token, no padding
     types: Tensor | None  # [W, B, T]
     reads: Tensor  # [W, B] bool: the row has a window here
-    order: Tensor  # [B, N] place of a context's token among all W * T positions of its row
+    order: Tensor  # [B, N] index of a context's token among all W * T positions of its row
     context: Tensor  # [B, N] bool: the row has such a token
-    kinds: Tensor  # [B] number in KINDS, -1 without an answer
+    kinds: Tensor  # [B] index in KINDS, -1 without an answer
     spans: Tensor  # [B, O, 2] first and last token of the answer's occurrences
-    occurs: Tensor  # [B, O] bool
-    tokens: int  # that all processes read, questions and all
-    together: int  # questions of the batch in all processes
-    # [W] known without asking the device: no row has come to its end, no row has padding.
+    occurs: Tensor  # [B, O] bool: the row has such an occurrence
+    tokens: int  # tokens that all processes read, including the questions
+    questions: int  # questions of the batch in all processes
+    # [W] whether no row has ended and whether no row has padding, known without asking the device.
     all_read: tuple[bool, ...]
     all_tokens: tuple[bool, ...]
-    idle: bool = False  # none of the questions is this process's own
+    idle: bool = False  # this process has none of the questions
 
     @property
     def scored(self) -> int:
-        return self.together
+        return self.questions
 
     def windows(self) -> list[Window]:
         return [
@@ -77,19 +77,18 @@ class Layout:
 
     window: int
     overlap: int = 0
-    centred: bool = (
-        True  # where windows overlap, the one answers for a token that sees most around it
-    )
+    # In an overlap, a token is scored in the window in which more context surrounds it.
+    centred: bool = True
     padding: int = 0
-    types: bool = False  # the model is told question from context
+    types: bool = False  # the model takes token types: question or context
 
 
 class Pairs:
-    """Tokenised questions that batches are made of."""
+    """Tokenised questions, from which batches are made."""
 
     def __init__(self, pairs: Sequence[Pair], layout: Layout) -> None:
         self.pairs, self.layout = list(pairs), layout
-        # [Q] windows of each; what does not fit is refused here, before anything is read.
+        # [Q] windows of each; refuses questions that do not fit, before anything is read.
         self.counts = np.array(
             [len(p.windows(layout.window, layout.overlap, layout.centred)) for p in self.pairs]
         )
@@ -98,7 +97,7 @@ class Pairs:
         return len(self.pairs)
 
     def tokens(self) -> int:
-        """That are read in going once through all of them."""
+        """Tokens that one epoch reads."""
         return sum(map(self._tokens_of, range(len(self))))
 
     def _tokens_of(self, number: int) -> int:
@@ -107,7 +106,7 @@ class Pairs:
         return len(pair.ids) + again
 
     def sorted_batches(self, rows: int, share: Share = Share()) -> Iterator[QuestionBatch]:
-        """All of them, the longest first: what does not fit into memory shows at once."""
+        """All questions, the longest first: if memory is too small, that shows at once."""
         order = np.argsort(-self.counts, kind="stable")
         for first in range(0, len(order), rows):
             yield self._shared(order[first : first + rows].tolist(), share)
@@ -115,7 +114,7 @@ class Pairs:
     def shuffled_batches(
         self, rows: int, seed: int, epoch: int, start: int, share: Share = Share()
     ) -> Iterator[QuestionBatch]:
-        """An epoch's batches from number `start` on: questions of like length, in a drawn order."""
+        """An epoch's batches from number `start` on: questions of similar length, in random order."""
         random = np.random.default_rng([seed, epoch])
         order = random.permutation(len(self))
         batches: list[np.ndarray] = []
@@ -127,14 +126,14 @@ class Pairs:
             yield self._shared(batches[number].tolist(), share)
 
     def _shared(self, numbers: Sequence[int], share: Share) -> QuestionBatch:
-        """Of a batch a share's questions, with what all of it counts."""
+        """One share of a batch's questions, with the counts of the whole batch."""
         own, idle = share.rows_or_idle(len(numbers))
         batch = self.batch(numbers[own.start : own.stop])
         tokens = sum(map(self._tokens_of, numbers))
-        return replace(batch, tokens=tokens, together=len(numbers), idle=idle)
+        return replace(batch, tokens=tokens, questions=len(numbers), idle=idle)
 
     def count_batches(self, rows: int) -> int:
-        # Only the last pool can end in a batch that is not full.
+        # Only the last pool can end with a smaller batch.
         return -(-len(self) // rows)
 
     def batch(self, numbers: Sequence[int]) -> QuestionBatch:
@@ -168,7 +167,7 @@ class Pairs:
                 kept = np.arange(span.keep_start, span.keep_stop)
                 order[row, kept] = number * width + head + kept - span.start
             reads[: len(cut), row] = True
-            # A row of nothing but padding has no softmax.
+            # A row of only padding would have no softmax.
             mask[len(cut) :, row, 0] = True
             ids[len(cut) :, row, 0] = ids[0, row, 0]
             context[row, : len(pair.ids)] = True
@@ -187,7 +186,7 @@ class Pairs:
             spans=tokens(spans),
             occurs=tokens(occurs),
             tokens=sum(map(self._tokens_of, numbers)),
-            together=len(numbers),
+            questions=len(numbers),
             all_read=tuple(bool(row.all()) for row in reads),
             all_tokens=tuple(bool(window.all()) for window in mask),
         )

@@ -1,4 +1,4 @@
-"""What holdover qa eval shows: one table, and what must be known beside it."""
+"""The console output of holdover qa eval: one table, and notes on its numbers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,8 @@ def show(record: Mapping[str, Any], console: Console) -> None:
     console.print(as_table(record))
     data = record["data"]
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in data["kinds"].items())
-    sentences = [f"Expected answers: {kinds}; {data['not_in_context']:,} stand in no context."]
+    absent = data["not_in_context"]
+    sentences = [f"Expected answers: {kinds}; {absent:,} do not occur in their context."]
     sentences += [sentence for row in record["rows"] for sentence in state_sentences(row)]
     sentences += [f"Note: {note}." for note in record["notes"]]
     for sentence in sentences:
@@ -24,9 +25,9 @@ def as_table(record: Mapping[str, Any]) -> Table:
     table = Table(
         title=f"{data['source']}, {data['split']}: {data['questions']:,} questions",
         title_justify="left",
-        caption="F1 and exact match of answers in percent, -log p of the expected answer; in brackets "
-        "95% intervals over questions. The difference is the first reader's F1 less that of the row, "
-        "paired. None of them says what another training seed would change.",
+        caption="F1 and exact match in percent; loss: -log p of the expected answer; in brackets: 95% "
+        "intervals over questions. difference: the first reader's F1 minus the row's, paired. The "
+        "intervals do not cover what another training seed would change.",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
         show_edge=False,
@@ -49,24 +50,24 @@ def as_table(record: Mapping[str, Any]) -> Table:
 
 
 def state_sentences(row: Mapping[str, Any]) -> list[str]:
-    """Whether a reader's state is used."""
+    """Whether a reader uses its state."""
     if "state" not in row:
         return []
     use = row["state"]
     if use is None:
         return [f"{row['name']}: its state was not diagnosed."]
     parts = []
-    for name, words in (("zeroed", "without its state"), ("other", "with another question's")):
+    for name, words in (("zeroed", "without state"), ("other", "with another question's state")):
         change = use[name]["f1"]["above_own"]
         loss = use[name]["nll"]["above_own"]
         bounds = f" [{100 * change['low']:+.1f}, {100 * change['high']:+.1f}]"
         parts.append(f"{words} F1 {100 * change['value']:+.1f}{bounds}, loss {loss['value']:+.3f}")
-    of = f"{use['questions']:,} questions of two windows and more"
-    return [f"{row['name']}, {of}: {'; '.join(parts)}.".replace("[", "\\[")]
+    questions = f"{use['questions']:,} questions with two or more windows"
+    return [f"{row['name']}, {questions}: {'; '.join(parts)}.".replace("[", "\\[")]
 
 
-def percent(found: Mapping[str, Any], sign: str = "") -> str:
-    value, low, high = (found[name] for name in ("value", "low", "high"))
+def percent(interval: Mapping[str, Any], sign: str = "") -> str:
+    value, low, high = (interval[name] for name in ("value", "low", "high"))
     if low is None:
         return f"{100 * value:{sign}.1f}"
     # Brackets would be read as markup without the backslash.

@@ -2,8 +2,8 @@
 
     {"_id": ..., "question": ..., "answer": ..., "context": [[title, [sentence, ...]], ...]}
 
-* type and level are kept where they are; everything else is left alone.
-* A record that cannot be used is refused with its number (from 1), its id and what is wrong with it.
+* type and level are kept if they are there; other fields are ignored.
+* A record that cannot be used is refused with its number (from 1), its id and the reason.
 """
 
 import json
@@ -18,7 +18,7 @@ EXPECTED = "[[title, [sentence, ...]], ...]"
 
 
 def read_questions(path: Path, answered: bool = True) -> list[Question]:
-    """All questions of a file; answered: refuse those without an answer."""
+    """All questions of a file; with `answered`, refuse questions without an answer."""
     if path.is_dir():
         raise ValueError(f"{path} is a folder: name one file of questions in it.")
     with opened(path) as file:
@@ -27,7 +27,7 @@ def read_questions(path: Path, answered: bool = True) -> list[Question]:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path.name} is no UTF-8 at byte {error.start}: write it as UTF-8 again."
+            f"{path.name} is not UTF-8 at byte {error.start}: save it as UTF-8."
         ) from error
     questions = [
         _question(record, f"{path.name}, record {number}", number, answered)
@@ -52,8 +52,8 @@ def _parsed(text: str, where: str, expected: str) -> Any:
         return json.loads(text)
     # RecursionError: brackets a thousand deep.
     except (ValueError, RecursionError) as error:
-        told = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{where} is not JSON ({told}): {expected}.") from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{where} is not JSON ({reason}): {expected}.") from error
 
 
 def _question(record: Any, where: str, number: int, answered: bool) -> Question:
@@ -66,16 +66,16 @@ def _question(record: Any, where: str, number: int, answered: bool) -> Question:
     where = where if own == str(number) else f"{where} ({own})"
     question = record.get("question")
     if not isinstance(question, str) or not question.strip():
-        raise ValueError(f"{where} asks nothing: its field question must hold a text.")
+        raise ValueError(f"{where} has no question: its field question must hold a text.")
     answer = record.get("answer")
     if answer is None and answered:
         raise ValueError(
-            f"{where} has no answer to learn from or to compare with: give its field answer, or leave "
-            "the record out."
+            f"{where} has no answer to learn from or to compare with: add its field answer, or remove "
+            "the record."
         )
     if answer is not None and (not isinstance(answer, str) or not answer.strip()):
         raise ValueError(
-            f"{where} has an empty answer, or one that is no text: write it as a text."
+            f"{where} has an empty answer, or one that is not a text: write it as a text."
         )
     context = joined_paragraphs(_paragraphs(record.get("context"), where))
     if not context:
@@ -88,7 +88,7 @@ def _question(record: Any, where: str, number: int, answered: bool) -> Question:
 
 def _paragraphs(given: Any, where: str) -> list[tuple[str, list[str]]]:
     if isinstance(given, dict) and {"title", "sentences"} <= set(given):
-        # As the hub's copy of HotpotQA has it: titles and sentences side by side.
+        # The hub's copy of HotpotQA has two lists: titles and sentences.
         given = list(zip(given["title"], given["sentences"], strict=False))
     if not isinstance(given, list):
         raise ValueError(f"{where} has no context: a list {EXPECTED} was expected.")

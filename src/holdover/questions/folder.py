@@ -82,7 +82,7 @@ def fitting(recurrence: RecurrenceConfig) -> RecurrenceConfig:
 def save_reader(
     folder: Path, reader: Reader, encoder: Any, weights: dict[str, Tensor] | None = None
 ) -> None:
-    """weights: the reader's, if several processes hold parts of them."""
+    """weights: the reader's gathered weights, if the processes hold shards of them."""
     weights = reader.state_dict() if weights is None else weights
     with quietly():
         reader.encoder.save_pretrained(folder, state_dict=_below("encoder.", weights))
@@ -102,13 +102,13 @@ def open_reader(name: str | Path, *, trust_remote_code: bool = False) -> SavedRe
     folder = Path(model_folder(str(name)))
     if not (folder / ABOUT).is_file():
         raise ValueError(
-            f"{name} is no reader (it has no {ABOUT}): give a folder that holdover qa train wrote."
+            f"{name} is not a reader (it has no {ABOUT}): give a folder that holdover qa train wrote."
         )
     try:
         content = json.loads((folder / ABOUT).read_text())
         about = check_content(READER, content, folder / ABOUT, ("format", "kinds"))
         if (about["format"], about["kinds"]) != (FORMAT, list(KINDS)):
-            raise ValueError(f"its {ABOUT} is of another format")
+            raise ValueError(f"its {ABOUT} has another format")
         with quietly():
             encoder = RecurrentModel.from_pretrained(folder, dtype=torch.float32)
         reader = Reader(encoder)

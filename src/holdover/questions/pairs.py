@@ -1,7 +1,7 @@
-"""Questions and contexts as ids, with the characters that every token of a context stands for.
+"""Questions and contexts as token ids, with the characters of every token of a context.
 
-The tokenizer's own template for pairs says what stands in front of a window's part of the context (BERT:
-[CLS] question [SEP]) and behind it ([SEP]); the context is tokenised once, as a whole.
+The tokenizer's own template for pairs gives the tokens before a window's part of the context (BERT:
+[CLS] question [SEP]) and after it ([SEP]); the context is tokenised once, as a whole.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ import numpy as np
 from ..windows import Span, cut
 from .question import KINDS, Question, occurrences
 
-# Questions that are tokenised at once: what the tokenizer returns is larger than what is kept of it.
+# Questions that are tokenised at once: the tokenizer's output is larger than the part that is kept.
 AT_ONCE = 256
 
 
@@ -22,18 +22,18 @@ class Pair:
     """One question and its context, tokenised."""
 
     question: Question
-    head: np.ndarray  # [H] ids in front of every part of the context
+    head: np.ndarray  # [H] ids before every part of the context
     head_types: np.ndarray  # [H]
-    tail: np.ndarray  # [E] ids behind it
+    tail: np.ndarray  # [E] ids after every part of the context
     tail_types: np.ndarray  # [E]
     ids: np.ndarray  # [N] the context
-    type: int  # of its tokens
-    offsets: np.ndarray  # [N, 2] characters start..stop of each
+    type: int  # token type of the context
+    offsets: np.ndarray  # [N, 2] start and stop character of each token
     spans: np.ndarray  # [O, 2] first and last token of every occurrence of the answer
 
     @property
     def kind(self) -> int:
-        """Number of its answer's kind in KINDS; -1 where there is no answer."""
+        """Index of its answer's kind in KINDS; -1 without an answer."""
         kind = self.question.kind
         return -1 if kind is None else KINDS.index(kind)
 
@@ -42,26 +42,26 @@ class Pair:
         return window - len(self.head) - len(self.tail)
 
     def windows(self, window: int, overlap: int, centred: bool = True) -> list[Span]:
-        """Which tokens of the context each window reads, and for which it answers: each token once."""
+        """Which tokens of the context each window reads, and which it scores: each token once."""
         room = self.room(window)
         if room <= overlap:
-            asked = len(self.head) + len(self.tail)
+            question = len(self.head) + len(self.tail)
             raise ValueError(
-                f"Question {self.question.id} takes {asked} of a window's {window} tokens, which leaves "
-                f"{max(room, 0)} for the context where more than the overlap of {overlap} is needed: "
-                "give longer windows, or leave the question out."
+                f"Question {self.question.id} takes {question} of a window's {window} tokens. That "
+                f"leaves {max(room, 0)} for the context, which needs more than the overlap of "
+                f"{overlap}: give a larger --window, or leave the question out."
             )
         return cut(len(self.ids), room, overlap, centred=centred)
 
     def text(self, first: int, last: int) -> tuple[int, int]:
-        """[start, stop) characters of a run of tokens, without white space at its ends."""
+        """[start, stop) characters of tokens first to last, without white space at the ends."""
         start, stop = int(self.offsets[first, 0]), int(self.offsets[last, 1])
         piece = self.question.context[start:stop]
         return start + len(piece) - len(piece.lstrip()), stop - len(piece) + len(piece.rstrip())
 
 
 class PairTokenizer:
-    """Reads question and context as one pair; `encoder` is a fast tokenizer (data.encoders)."""
+    """Tokenises question and context as one pair; `encoder` must have a fast tokenizer."""
 
     def __init__(self, encoder: Any) -> None:
         from tokenizers import Tokenizer
@@ -69,13 +69,13 @@ class PairTokenizer:
         tokenizer = getattr(encoder, "tokenizer", None)
         if tokenizer is None:
             raise ValueError(
-                f"The tokenizer {encoder.name} knows no pairs of question and context: give a model "
-                "with a tokenizer of its own."
+                f"The tokenizer {encoder.name} cannot encode pairs of question and context: give a "
+                "model with a tokenizer of its own."
             )
         self.encoder = encoder
         self.padding: int = tokenizer.pad_token_id or 0
         self.gives_types = "token_type_ids" in tokenizer.model_input_names
-        # A copy of its own: lengths that a caller's tokenizer was set to are none of ours.
+        # A copy: the caller's tokenizer may truncate and pad, this one must not.
         self._backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         self._backend.no_truncation()
         self._backend.no_padding()
@@ -86,8 +86,8 @@ class PairTokenizer:
     def _encode(self, questions: Sequence[Question]) -> Iterator[Pair]:
         for first in range(0, len(questions), AT_ONCE):
             part = questions[first : first + AT_ONCE]
-            found = self._backend.encode_batch([(q.question, q.context) for q in part])
-            for question, encoding in zip(part, found, strict=True):
+            encodings = self._backend.encode_batch([(q.question, q.context) for q in part])
+            for question, encoding in zip(part, encodings, strict=True):
                 yield _pair(question, encoding)
 
 
@@ -95,8 +95,8 @@ def _pair(question: Question, encoding: Any) -> Pair:
     of_context = [number for number, of in enumerate(encoding.sequence_ids) if of == 1]
     if not of_context:
         raise ValueError(
-            f"Question {question.id} has a context of which the tokenizer leaves nothing: give one with "
-            "words in it."
+            f"Question {question.id} has a context in which the tokenizer finds no tokens: give one "
+            "with words in it."
         )
     start, stop = of_context[0], of_context[-1] + 1
     ids, types = (np.array(values, dtype=np.int64) for values in (encoding.ids, encoding.type_ids))
@@ -107,7 +107,7 @@ def _pair(question: Question, encoding: Any) -> Pair:
         head_types=types[:start],
         tail=ids[stop:],
         tail_types=types[stop:],
-        # 32 bits hold any vocabulary, and a large set of questions is held in memory.
+        # 32 bits are enough for any vocabulary, and a large set of questions must fit into memory.
         ids=ids[start:stop].astype(np.int32),
         type=int(types[start]),
         offsets=offsets.astype(np.int32),
@@ -116,16 +116,16 @@ def _pair(question: Question, encoding: Any) -> Pair:
 
 
 def _spans(question: Question, offsets: np.ndarray) -> np.ndarray:
-    """[O, 2] tokens of the occurrences of an answer; none for yes, no and what is not there."""
+    """[O, 2] first and last token of an answer's occurrences; yes and no have none."""
     if question.kind != "span":
         return np.zeros((0, 2), dtype=np.int64)
     assert question.answer is not None
     spans = []
     for start, stop in occurrences(question.answer, question.context):
-        # The first token that ends behind the answer's beginning, the last that begins before its end.
+        # The first token that ends after the answer's start, the last that starts before its end.
         first = int(np.searchsorted(offsets[:, 1], start, side="right"))
         last = int(np.searchsorted(offsets[:, 0], stop, side="left")) - 1
-        # Characters that a tokenizer drops belong to no token.
+        # The tokenizer may have dropped all characters of the answer.
         if first <= last:
             spans.append((first, last))
     return np.array(spans, dtype=np.int64).reshape(-1, 2)

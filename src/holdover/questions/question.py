@@ -1,11 +1,11 @@
-"""A question, the text that answers it, and where in that text its answer stands."""
+"""A question, the text that answers it, and where the answer occurs in that text."""
 
 import re
 from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["span", "yes", "no"]
-# What an answer can be, in the order of the classifier's outputs.
+# The kinds of answers, in the order of the classifier's outputs.
 KINDS: tuple[Kind, ...] = ("span", "yes", "no")
 
 
@@ -14,13 +14,13 @@ class Question:
     id: str
     question: str
     context: str
-    answer: str | None = None  # None: nobody has said
-    type: str | None = None  # of HotpotQA: bridge or comparison
+    answer: str | None = None  # None: not known
+    type: str | None = None  # HotpotQA's: bridge or comparison
     level: str | None = None
 
     @property
     def kind(self) -> Kind | None:
-        """How it is answered: yes and no need not stand in the context, all else must."""
+        """The kind of its answer: a span must occur in the context, yes and no need not."""
         if self.answer is None:
             return None
         word = self.answer.strip().lower()
@@ -28,23 +28,23 @@ class Question:
 
 
 def occurrences(answer: str, context: str) -> list[tuple[int, int]]:
-    """[start, stop) characters of every place where the answer stands in the context.
+    """[start, stop) characters of every occurrence of the answer in the context.
 
-    As whole words where it does: the year 19 is not meant by 1984. Else inside words, else in other
-    letters; the first of these that is found counts.
+    Whole words come first: 1984 does not contain the number 19. If there are none, occurrences inside
+    words count; if there are none either, those in other letter case.
     """
-    wanted = re.escape(answer.strip())
-    if not wanted:
+    escaped = re.escape(answer.strip())
+    if not escaped:
         return []
-    for pattern in (rf"(?<!\w){wanted}(?!\w)", wanted, f"(?i){wanted}"):
-        found = [match.span() for match in re.finditer(pattern, context)]
-        if found:
-            return found
+    for pattern in (rf"(?<!\w){escaped}(?!\w)", escaped, f"(?i){escaped}"):
+        spans = [match.span() for match in re.finditer(pattern, context)]
+        if spans:
+            return spans
     return []
 
 
 def joined_paragraphs(paragraphs: list[tuple[str, list[str]]]) -> str:
-    """One text of paragraphs, each below its title."""
+    """One text of all paragraphs, each below its title."""
     return "\n".join(
         "\n".join(filter(None, [title.strip(), _joined(sentences)]))
         for title, sentences in paragraphs
@@ -52,7 +52,7 @@ def joined_paragraphs(paragraphs: list[tuple[str, list[str]]]) -> str:
 
 
 def _joined(sentences: list[str]) -> str:
-    """HotpotQA's sentences bring the space between them; those of other files may not."""
+    """HotpotQA's sentences contain the spaces between them; those of other files may not."""
     text = ""
     for sentence in sentences:
         between = "" if not text or sentence[:1].isspace() or text[-1:].isspace() else " "

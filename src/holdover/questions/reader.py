@@ -1,13 +1,14 @@
-"""Reader: an encoder with a carried state, asked a question over a context of many windows.
+"""Reader: an encoder with a carried state that answers a question over a context of many windows.
 
     s, e     = softmax over all tokens of the context, of all windows, of W h + b        start, end
     v        = max over windows of the vector of [CLS]                                    [k]
     kind     = softmax of V v + c                                                         span, yes, no
     p(i..j)  = p(span) s_i e_j
 
-* Every token of the context is asked once: where windows overlap, in the one that sees most around it.
-* The maximum over windows and the three kinds are those of Yoshida, Ettinger and Gimpel; over how many
-  windows their starts and ends were normalised is not told. Here it is one distribution for a question.
+* Every token of the context is scored once: in an overlap, in the window in which more context
+  surrounds it.
+* The maximum over windows and the three kinds follow Yoshida, Ettinger and Gimpel. They do not say over
+  how many windows they normalise starts and ends. Here a question has one distribution.
 """
 
 from collections.abc import Sequence
@@ -30,12 +31,12 @@ from .question import KINDS
 
 @dataclass(frozen=True)
 class ReaderOutput:
-    """What a reader says of a batch of questions; log p everywhere, -inf where there is no token."""
+    """A reader's output for a batch of questions: log p everywhere, -inf for missing tokens."""
 
     start: Tensor  # [B, N]
     end: Tensor  # [B, N]
     kind: Tensor  # [B, 3]
-    states: tuple[State, ...] = ()  # [W] behind every window, where they were asked for
+    states: tuple[State, ...] = ()  # [W] the state after every window, if they are kept
 
 
 class Heads(nn.Module):
@@ -58,11 +59,11 @@ class Reader(nn.Module):
         self.heads = Heads(config.hidden_size, getattr(config, "initializer_range", None) or 0.02)
 
     def added_parameters(self) -> list[nn.Parameter]:
-        """The weights that were not pretrained: those of the state and of the heads."""
+        """The weights that were not pretrained: those of the recurrence and of the heads."""
         return [*self.encoder.recurrence.parameters(), *self.heads.parameters()]
 
     def layout(self, tokenizer: PairTokenizer) -> Layout:
-        """How the windows are cut that this reader reads."""
+        """How the windows of this reader are cut."""
         settings, row = self.encoder.settings, self.encoder.spec
         return Layout(
             window=settings.window,
@@ -74,7 +75,7 @@ class Reader(nn.Module):
 
     def _takes_types(self) -> bool:
         base = self.encoder.backbone.base_model
-        # RoBERTa takes them and knows only one; XLNet, which does not say, knows any.
+        # RoBERTa takes token types and has only one; XLNet does not say how many, and takes any.
         kinds = getattr(base.config, "type_vocab_size", 2)
         return "token_type_ids" in signature(base.forward).parameters and kinds > 1
 
@@ -87,7 +88,7 @@ class Reader(nn.Module):
         return (self.heads.span(hidden).float(), self._vector(window, hidden)), state
 
     def _vector(self, window: Window, hidden: Tensor) -> Tensor:
-        """[B, k] of the position that stands for a sequence: [CLS], in front or (XLNet) at the end."""
+        """[B, k] the vector of [CLS], the first position or (XLNet) the last."""
         if self.encoder.spec.sequence_vector == "first":
             return hidden[:, 0]
         if window.mask is None:
@@ -102,7 +103,7 @@ class Reader(nn.Module):
         states: Sequence[State | None] | None = None,
         keep_states: bool = False,
     ) -> ReaderOutput:
-        """Read a batch; states: read each window with this one, in place of what was carried to it."""
+        """Read a batch; states: the state to read each window with, instead of the carried one."""
         windows = batch.windows()
         if states is None:
             read = list(self._unrolled(windows))

@@ -1,7 +1,7 @@
-"""Where questions come from: a file, or HotpotQA by name, and which of them are which split.
+"""Sources of questions: a file, or HotpotQA by name, and their splits.
 
-* hotpotqa is the subset of a data directory, of our own split: never to be held against the leaderboard.
-* A file has no splits: its end is held out of training, unless another file is named to validate on.
+* hotpotqa is a subset in a data directory, with our own split: do not compare it with the leaderboard.
+* A file has no splits: training holds its end out, unless --validation names another file.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Questions:
-    """Questions, and what a record says of where they are from."""
+    """Questions, and the description of their source for records."""
 
     items: tuple[Question, ...]
     about: dict[str, Any]
@@ -44,7 +44,7 @@ def open_questions(options: QuestionOptions, split: str, data: str | None = None
     """The questions of a split (hotpotqa), or all of a file."""
     spec = data or options.data
     if not spec:
-        raise ValueError("Say which data: for example --data questions.json.")
+        raise ValueError("--data is missing: give for example --data questions.json.")
     path = Path(spec)
     if path.exists():
         items: Sequence[Question] = read_questions(path)
@@ -55,8 +55,8 @@ def open_questions(options: QuestionOptions, split: str, data: str | None = None
         about = {"source": HOTPOTQA, "split": split, "sha256": FILES[split], "note": NOTE}
     else:
         near = get_close_matches(spec.lower(), [HOTPOTQA], n=1)
-        meant = f"; did you mean {HOTPOTQA}?" if near else "."
-        raise ValueError(f"{spec!r} is neither a file of questions nor the name {HOTPOTQA}{meant}")
+        hint = f"; did you mean {HOTPOTQA}?" if near else "."
+        raise ValueError(f"--data {spec} is neither a file of questions nor {HOTPOTQA}{hint}")
     items = tuple(items[: options.questions])
     return Questions(items, {**about, "questions": len(items)})
 
@@ -64,7 +64,7 @@ def open_questions(options: QuestionOptions, split: str, data: str | None = None
 def training_questions(
     options: QuestionOptions, validation: str | None, held_out: float
 ) -> tuple[Questions, Questions]:
-    """What to learn from and what to validate on."""
+    """The questions to learn from and those to validate on."""
     training = open_questions(options, "train")
     if validation is not None:
         return training, open_questions(options, "valid", validation)
@@ -74,14 +74,14 @@ def training_questions(
     kept = count - max(1, round(held_out * count))
     if kept < 1:
         raise ValueError(
-            f"{training.about['source']} holds {count} question: at least 2 are needed, one to learn "
-            "from and one to validate on; or name a file to validate on with --validation."
+            f"{training.about['source']} holds {count} question: give at least 2, one to learn from and "
+            "one to validate on, or give a file to validate on with --validation."
         )
     return _part(training, slice(0, kept)), held_out_end(training, kept)
 
 
 def held_out_end(questions: Questions, kept: int) -> Questions:
-    """The end of a file that training did not learn from."""
+    """The end of a file, which training held out."""
     return _part(questions, slice(kept, None))
 
 
@@ -96,17 +96,16 @@ def _named_file(split: str, folder: Path | None) -> Path:
     file = f"{HOTPOTQA}/{split}.jsonl.xz"
     if folder is None:
         raise OSError(
-            f"{HOTPOTQA} is not here: put {file} into a folder and name that folder with --data-dir or "
-            "HOLDOVER_DATA, or give a file of questions."
+            f"{HOTPOTQA} was not found: put {file} into a folder and name that folder with --data-dir "
+            "or HOLDOVER_DATA, or give a file of questions."
         )
     path = folder / file
     if not path.is_file():
-        raise OSError(f"{HOTPOTQA} is not here: put {file} into the data directory {folder}.")
-    found = sha256(path)
-    if found != FILES[split]:
+        raise OSError(f"{HOTPOTQA} was not found: put {file} into the data directory {folder}.")
+    checksum = sha256(path)
+    if checksum != FILES[split]:
         raise ValueError(
-            f"{path} is not the file that {HOTPOTQA} expects: its sha256 is {found} where "
-            f"{FILES[split]} was expected; fetch it again, or give the file's own path to read it as it "
-            "is."
+            f"{path} is not the file that {HOTPOTQA} expects: its sha256 is {checksum}, expected was "
+            f"{FILES[split]}. Download it again, or give the file's path as --data to read it as it is."
         )
     return path

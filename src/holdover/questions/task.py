@@ -1,4 +1,4 @@
-"""Answering questions as a task of the loop: a row is a question, its loss that of its answer."""
+"""Question answering as a task of the loop: a row is a question, its loss that of its answer."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -26,13 +26,18 @@ class QuestionAnswering:
     ) -> None:
         self.training, self.validation = training, validation
         self.options, self.device, self.share = options, device, share
-        # The smallest is best, and of F1 the largest.
+        # The loop keeps the checkpoint with the smallest value, and a larger F1 is better.
         self.decides = "loss" if options.best_by == "loss" else "f1_missed"
+
+    def record(self, model: Any) -> None:
+        """Steps of a reader are not recorded: every batch has another shape."""
 
     def batches(self, epoch: int, start: int) -> Iterator[QuestionBatch]:
         options = self.options
-        found = self.training.shuffled_batches(options.rows, options.seed, epoch, start, self.share)
-        return prefetch(found, self.device)
+        batches = self.training.shuffled_batches(
+            options.rows, options.seed, epoch, start, self.share
+        )
+        return prefetch(batches, self.device)
 
     def length(self, epoch: int) -> int:
         return self.training.count_batches(self.options.rows)
@@ -43,7 +48,7 @@ class QuestionAnswering:
     def loss(
         self, model: Any, batch: QuestionBatch, carried: State | None, count: int
     ) -> tuple[Tensor, State | None]:
-        """A batch's questions are read from their first window to their last: nothing is left over."""
+        """A batch reads its questions from their first window to their last: no state is left over."""
         return answer_nll(model(batch), batch).sum() / count, None
 
     def validate(self, model: Any) -> dict[str, float]:
@@ -56,8 +61,8 @@ class QuestionAnswering:
         )
         scored = score_answers(answers, self.validation)
         f1 = float(scored.f1.mean())
-        found = {"loss": float(scored.nll.mean()), "f1": f1, "em": float(scored.em.mean())}
-        return found if self.decides == "loss" else {**found, self.decides: 1 - f1}
+        measures = {"loss": float(scored.nll.mean()), "f1": f1, "em": float(scored.em.mean())}
+        return measures if self.decides == "loss" else {**measures, self.decides: 1 - f1}
 
-    def alarm(self, model: Any, found: dict[str, float]) -> str | None:
+    def alarm(self, model: Any, measures: dict[str, float]) -> str | None:
         return None

@@ -1,8 +1,8 @@
-"""Checkpoints: everything a run needs to go on as if it had never stopped.
+"""Checkpoints: everything a run needs to continue as if it had never stopped.
 
-* A folder `checkpoint-N`, written under another name, synced to disk and renamed when it is whole: a
-  folder of that name is complete, whenever the process was killed.
-* It is also a model: `RecurrentModel.from_pretrained` reads it, its tokenizer lies beside it.
+* A folder `checkpoint-N` is written under another name, synced to disk and renamed when it is
+  complete. So a folder of that name is complete, whenever the process was killed.
+* It is also a model: `RecurrentModel.from_pretrained` reads it, and it contains the tokenizer.
 * Tensors are safetensors, the rest JSON. `best` is a link, replaced in one step.
 """
 
@@ -31,13 +31,13 @@ PARTIAL = ".partial-"
 PROGRESS = FORMAT.file
 OPTIMIZER = "optimizer.safetensors"
 LOCK = ".lock"
-# Room that must be left beside what checkpoints take.
+# Bytes that must stay free on the disk.
 MARGIN = 64 * 2**20
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a run had reached."""
+    """The state of a run after a step."""
 
     optimizer: dict[str, Tensor]
     random: dict[str, Tensor]
@@ -46,20 +46,20 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints of one run's folder."""
+    """The checkpoints in one run's folder."""
 
     def __init__(self, folder: Path, keep: int, optimizer_bytes: int = 0) -> None:
         self.folder = folder
         self.keep = keep
-        # What the optimiser will hold: before the first step it holds nothing.
+        # The optimizer's later size: before the first step it holds nothing.
         self.optimizer_bytes = optimizer_bytes
 
-    def found(self) -> list[Path]:
+    def paths(self) -> list[Path]:
         """Complete checkpoints, the newest last."""
         return numbered(self.folder)
 
     def save(self, step: int, save_model: Callable[[Path], None], point: Checkpoint) -> Path:
-        """Write checkpoint-`step`; on any failure the earlier ones are as they were."""
+        """Write checkpoint-`step`; a failure leaves the earlier ones as they were."""
         target = self.folder / f"{CHECKPOINT}{step}"
         if target.exists():
             return target
@@ -82,8 +82,10 @@ class Checkpoints:
             _sync(self.folder)
         except (OSError, SafetensorError) as error:
             shutil.rmtree(partial, ignore_errors=True)
-            last = self.found()
-            kept = f"the last whole one is {last[-1].name}" if last else "there is none before it"
+            earlier = self.paths()
+            kept = "there is no earlier one"
+            if earlier:
+                kept = f"the last complete one is {earlier[-1].name}"
             reason = getattr(error, "strerror", None) or " ".join(str(error).split())
             raise OSError(
                 f"{target.name} could not be written to {self.folder} ({reason}); {kept}: make room or "
@@ -102,9 +104,9 @@ class Checkpoints:
     def drop_old(self) -> None:
         """Remove all but the newest and the best."""
         best = (self.folder / BEST).resolve()
-        for path in self.found()[: -self.keep]:
+        for path in self.paths()[: -self.keep]:
             if path.resolve() != best:
-                # Under its own name a folder is whole, also while it is being removed.
+                # Under its own name a folder must be complete, also while it is being removed.
                 leaving = self.folder / f"{PARTIAL}{path.name}"
                 path.rename(leaving)
                 _remove(leaving)
@@ -127,16 +129,16 @@ class Checkpoints:
 
     def _check_room(self) -> None:
         """Refuse to begin a checkpoint that the disk cannot hold, judged by the last one."""
-        found = self.found()
-        if found:
-            needed = self._size(found[-1]) + MARGIN
+        paths = self.paths()
+        if paths:
+            needed = self._size(paths[-1]) + MARGIN
             free = shutil.disk_usage(self.folder).free
             if free < needed:
                 raise OSError(f"it needs {needed:,} bytes and the disk has {free:,} left")
 
     def check_room_for_run(self) -> None:
-        """After the first checkpoint: will those that are kept and the one being written fit?"""
-        needed = self._size(self.found()[-1]) * (self.keep + 1) + MARGIN
+        """After the first checkpoint: check that the disk can hold all those of the run."""
+        needed = self._size(self.paths()[-1]) * (self.keep + 1) + MARGIN
         free = shutil.disk_usage(self.folder).free
         if free < needed:
             raise OSError(
@@ -145,15 +147,15 @@ class Checkpoints:
             )
 
     def _size(self, checkpoint: Path) -> int:
-        """Bytes of a checkpoint with the whole state of the optimiser."""
+        """Bytes of a checkpoint with the complete optimizer state."""
         sizes = {path.name: path.stat().st_size for path in checkpoint.iterdir()}
         known = sizes.pop(OPTIMIZER, 0)
         return sum(sizes.values()) + max(known, self.optimizer_bytes)
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Refuse a second process in a run's folder; the lock goes with the process, however it ends."""
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Refuse a second process in a run's folder; the lock ends with the process, however it ends."""
     with open(folder / LOCK, "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -167,17 +169,17 @@ def alone_in(folder: Path) -> Iterator[None]:
 def damaged(checkpoint: Path, error: Exception) -> ValueError:
     if isinstance(error, NewerFormatError):
         return error
-    told = " ".join(str(error).split()).rstrip(".")
+    reason = " ".join(str(error).split()).rstrip(".")
     return ValueError(
-        f"{checkpoint.name} in {checkpoint.parent} is truncated or damaged ({told}): remove that "
-        "folder, and --resume goes on from the one before it."
+        f"{checkpoint.name} in {checkpoint.parent} is truncated or damaged ({reason}): remove that "
+        "folder, and --resume continues from the one before it."
     )
 
 
 def random_state() -> dict[str, Tensor]:
     states = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
-        # Of the one device that this process uses.
+        # The one device that this process uses.
         states["cuda.0"] = torch.cuda.get_rng_state()
     return states
 

@@ -1,8 +1,8 @@
-"""A compiled step trains once its gradients are those of the step as it was written.
+"""A compiled step may train once its gradients are those of the step as written.
 
-A compiler's error need not show in the loss. With torch 2.11 a bias that was masked in place, compiled,
-had no gradient, and the loss was right: a Transformer-XL trained for 5,000 steps and never learnt to use
-its attention (docs/training.md).
+A compiler's error need not show in the loss. With torch 2.11 a bias that was masked in place had no
+gradient once compiled, while the loss was right: a Transformer-XL trained for 5,000 steps and never
+learned to use its attention (docs/training.md).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,53 +18,56 @@ from ..evaluation.cost import uncounted_memory
 from ..state import State
 from .task import Task
 
-# How much farther than the uncompiled step's from the gradients in float32 those of the compiled one
-# may be, and which share of a gradient another order of sums may make of it.
+# Both uncompiled and compiled gradients are compared with gradients in float32. The compiled ones may
+# be this many times as far away, plus this share of their size for another order of sums.
 TIMES_ROUNDING = 3.0
 SHARE = 0.02
-# Gradients smaller than this share of the largest are rounding alone, and nothing is learnt from them.
+# Gradients smaller than this share of the largest are only rounding, and teach nothing.
 COUNTS = 1e-4
 FEW = 16
 SEED = 0
-# How far a weight is moved so that half precision rounds it otherwise, and how often, before gradients
-# are called wrong that rounding may explain.
+# Before gradients are called wrong that rounding may explain: how far weights are moved so that half
+# precision rounds them differently, and how often that is tried.
 ROUNDED_BY = 2.0**-9
 DRAWS = 3
-# Weights at the beginning say little about an error that grows with them: another look is taken behind
-# this step, and behind ten times as many each time.
-NEXT_LOOK = 100
+# Early weights say little about an error that grows with the weights: the next check comes after this
+# step, and then after ten times as many steps each time.
+NEXT_CHECK = 100
 
 
 class CompileMismatch(ValueError):
-    """A step that was compiled or recorded is not the step as it was written, or cannot be had."""
+    """A compiled or recorded step differs from the step as written, or cannot be made."""
 
 
-def look_is_due(step: int) -> bool:
-    due = NEXT_LOOK
+def check_is_due(step: int) -> bool:
+    due = NEXT_CHECK
     while due < step:
         due *= 10
     return due == step
 
 
 def check_gradients(
-    model: Any, task: Task, accelerator: Accelerator, *, drawn_alike: bool = False
+    model: Any, task: Task, accelerator: Accelerator, *, same_dropout: bool = False
 ) -> None:
-    """Compare the gradients of the compiled step with those of the step as it was written; refuse wrong
-    ones. `drawn_alike`: both draw the same numbers, so that dropout need not be left out."""
-    looked = look_at_gradients(model, task, accelerator, drawn_alike=drawn_alike)
-    if looked.wrong:
-        worst = max(looked.wrong, key=lambda one: one.away)
+    """Refuse a compiled step whose gradients differ from those of the step as written.
+
+    same_dropout: both draw the same random numbers, so that dropout can stay on.
+    """
+    comparison = compare_gradients(model, task, accelerator, same_dropout=same_dropout)
+    if comparison.wrong:
+        worst = max(comparison.wrong, key=lambda one: one.away)
         raise CompileMismatch(
             f"The compiled step is wrong: the gradient of {worst.name} differs by {worst.away:.0%} from "
-            f"that in float32, and by {worst.rounding:.0%} as the step was written; {len(looked.wrong)} "
-            f"of {len(looked.sizes)} gradients are wrong. Leave --compile out."
+            f"that in float32, and the uncompiled step's by {worst.rounding:.0%}; "
+            f"{len(comparison.wrong)} of {len(comparison.sizes)} gradients are wrong. Leave --compile "
+            "out."
         )
 
 
-def look_at_gradients(
-    model: Any, task: Task, accelerator: Accelerator, *, drawn_alike: bool = False
-) -> "Looked":
-    """Of the second batch, read behind the first."""
+def compare_gradients(
+    model: Any, task: Task, accelerator: Accelerator, *, same_dropout: bool = False
+) -> "GradientComparison":
+    """Compare the gradients of the second batch, read after the first."""
     # Imported here: it takes a second, and nobody else needs it.
     from torch._dynamo.exc import TorchDynamoException
 
@@ -74,90 +77,90 @@ def look_at_gradients(
     *before, last = batches
     half = accelerator.mixed_precision != "no"
     with untouched(model), uncounted_memory(), as_written(model, task):
-        # As in training, where that draws nothing, or both the same: another mode is another form of the
-        # step, and each takes a deep model minutes to compile.
+        # In training mode if the step draws no random numbers, or both draw the same. Another mode
+        # would be compiled separately, which takes minutes for a deep model.
         model.train()
-        if not drawn_alike and is_random(lambda: state_behind(model, task, batches, accelerator)):
+        if not same_dropout and is_random(lambda: state_after(model, task, batches, accelerator)):
             model.eval()
-        carried = state_behind(model, task, before, accelerator)
-        # A state that products made is in 16 bits.
-        wide = None if carried is None or not half else carried.to(torch.float32)
+        carried = state_after(model, task, before, accelerator)
+        # With autocast, matrix products make the state in 16 bits.
+        carried32 = None if carried is None or not half else carried.to(torch.float32)
 
-        def rounded() -> dict[str, Tensor]:
+        def as_rounded() -> dict[str, Tensor]:
             with model.uncompiled(), sparing(model), accelerator.autocast():
                 return gradients(model, task, last, carried)
 
         try:
             with accelerator.autocast():
-                found = gradients(model, task, last, carried)
+                compiled = gradients(model, task, last, carried)
         except TorchDynamoException as error:
-            why = str(error).strip().partition("\n")[0]
+            reason = str(error).strip().partition("\n")[0]
             raise CompileMismatch(
-                f"A step of this model cannot be compiled ({why}): leave --compile out."
+                f"A step of this model cannot be compiled ({reason}): leave --compile out."
             ) from error
-        exact = rounded()
+        exact = as_rounded()
         rounding = dict.fromkeys(exact, 0.0)
         if half:
-            expected = exact
+            written = exact
             with model.uncompiled(), sparing(model):
-                exact = gradients(model, task, last, wide)
-            rounding = distances(expected, exact)
-        wrong = list(wrong_gradients(found, exact, rounding))
-        # How far rounding brings a gradient is a matter of luck, and of deep models of much luck: one
-        # draw of it is no measure.
+                exact = gradients(model, task, last, carried32)
+            rounding = distances(written, exact)
+        wrong = list(wrong_gradients(compiled, exact, rounding))
+        # How far rounding moves a gradient depends on chance, in deep models strongly: one draw does
+        # not measure it.
         for draw in range(DRAWS if half else 0):
             if not wrong:
                 break
             with rounded_otherwise(model, draw):
-                other = distances(rounded(), exact)
+                other = distances(as_rounded(), exact)
             rounding = {name: max(far, other[name]) for name, far in rounding.items()}
-            wrong = list(wrong_gradients(found, exact, rounding))
+            wrong = list(wrong_gradients(compiled, exact, rounding))
     sizes = {name: float(gradient.norm()) for name, gradient in exact.items()}
-    return Looked(wrong, sizes, distances(found, exact), rounding)
+    return GradientComparison(wrong, sizes, distances(compiled, exact), rounding)
 
 
-class Wrong(NamedTuple):
-    """A gradient, and how far it is from the exact one, as a share of its size; and so is rounding."""
+class WrongGradient(NamedTuple):
+    """A gradient's distance from the exact one as a share of its size, and that of rounding."""
 
     name: str
     away: float
     rounding: float
 
 
-class Looked(NamedTuple):
-    """By gradient: how large the exact one is, how far from it the compiled step's is, and how far
-    rounding brings the step as it was written."""
+class GradientComparison(NamedTuple):
+    """For each gradient: the norm of the exact one, and the distance from it of the compiled step's
+    gradient and of the uncompiled step's (rounding)."""
 
-    wrong: list[Wrong]
+    wrong: list[WrongGradient]
     sizes: dict[str, float]
     away: dict[str, float]
     rounding: dict[str, float]
 
 
-def distances(found: dict[str, Tensor], exact: dict[str, Tensor]) -> dict[str, float]:
-    return {name: float((found[name] - exact[name]).norm()) for name in exact}
+def distances(gradients: dict[str, Tensor], exact: dict[str, Tensor]) -> dict[str, float]:
+    return {name: float((gradients[name] - exact[name]).norm()) for name in exact}
 
 
 def wrong_gradients(
-    found: dict[str, Tensor], exact: dict[str, Tensor], rounding: Mapping[str, float]
-) -> Iterator[Wrong]:
-    """Those that are farther from the exact ones than rounding and another order of sums bring them.
+    gradients: dict[str, Tensor], exact: dict[str, Tensor], rounding: Mapping[str, float]
+) -> Iterator[WrongGradient]:
+    """Gradients farther from the exact ones than rounding and another order of sums explain.
 
-    Where half precision rounds, gradients of few numbers are not judged: sums over everything that a
-    batch holds, in which much cancels out, and by chance they are off by anything or by nothing.
+    In half precision, gradients of few numbers are not judged. They are sums over the whole batch in
+    which much cancels out: by chance they are far off or exact.
     """
     sizes = {name: float(gradient.norm()) for name, gradient in exact.items()}
     least = COUNTS * max(sizes.values())
-    for name, away in distances(found, exact).items():
+    for name, away in distances(gradients, exact).items():
         size, far = sizes[name], rounding[name]
         if size < least or (far > 0 and exact[name].numel() < FEW):
             continue
         if not away <= TIMES_ROUNDING * far + SHARE * size:
-            yield Wrong(name, away / size, far / size)
+            yield WrongGradient(name, away / size, far / size)
 
 
 @torch.no_grad()
-def state_behind(
+def state_after(
     model: Any, task: Task, batches: list[Any], accelerator: Accelerator
 ) -> State | None:
     carried: State | None = None
@@ -168,10 +171,10 @@ def state_behind(
 
 
 def is_random(run: Callable[[], Any]) -> bool:
-    """Whether something takes random numbers, as dropout does."""
-    begin = _random_states()
+    """Whether a function draws random numbers, as dropout does."""
+    before = _random_states()
     run()
-    return any(not torch.equal(a, b) for a, b in zip(begin, _random_states(), strict=True))
+    return any(not torch.equal(a, b) for a, b in zip(before, _random_states(), strict=True))
 
 
 def _random_states() -> list[Tensor]:
@@ -185,12 +188,13 @@ def gradients(model: Any, task: Task, batch: Any, carried: State | None) -> dict
 
 
 def gradients_of(model: Any, loss: Callable[[], Tensor]) -> dict[str, Tensor]:
-    """Of a loss, by the weights' names, with the same random numbers every time; none are left."""
+    """Gradients of a loss by weight name, always with the same random numbers; clears them after."""
     model.zero_grad(set_to_none=True)
     torch.manual_seed(SEED)
     try:
         loss().backward()
-        # Copies: the next reading may add to the same memory. On the host: a run leaves little room.
+        # Copies: the next backward may add to the same memory. On the host: the device has little
+        # memory left during a run.
         return {
             name: torch.zeros(weight.shape)
             if weight.grad is None
@@ -199,14 +203,17 @@ def gradients_of(model: Any, loss: Callable[[], Tensor]) -> dict[str, Tensor]:
             if weight.requires_grad
         }
     finally:
-        # Also where memory ran out on the way: a run goes on, and its next step would add to them.
+        # Also when memory runs out: the run continues, and its next step would add to them.
         model.zero_grad(set_to_none=True)
 
 
 @contextmanager
 def as_written(model: Any, task: Any) -> Iterator[None]:
-    """Inside, a step is not replayed, and reads in the precision that is around it: a run that has begun
-    puts its own around the model's forward."""
+    """Inside, no CUDA graph is replayed, and the caller's autocast decides the precision.
+
+    In a run, accelerate has wrapped the model's forward in an autocast of its own. It has no public
+    way to take the wrapper off and put it back, so the attribute is removed and restored here.
+    """
     replayed = getattr(task, "replayed", None)
     wrapped = vars(model).pop("forward", None)
     try:
@@ -222,7 +229,8 @@ def as_written(model: Any, task: Any) -> Iterator[None]:
 
 @contextmanager
 def rounded_otherwise(model: nn.Module, seed: int) -> Iterator[None]:
-    """Inside, weights are moved by no more than half precision rounds them: it rounds otherwise."""
+    """Inside, weights are moved by at most their rounding error in half precision, so that they round
+    differently."""
     weights = [weight for weight in model.parameters() if weight.is_floating_point()]
     before = [weight.detach().to("cpu", copy=True) for weight in weights]
     torch.manual_seed(seed)
@@ -233,14 +241,14 @@ def rounded_otherwise(model: nn.Module, seed: int) -> Iterator[None]:
         yield
     finally:
         with torch.no_grad():
-            for weight, its in zip(weights, before, strict=True):
-                weight.copy_(its)
+            for weight, original in zip(weights, before, strict=True):
+                weight.copy_(original)
 
 
 @contextmanager
 def sparing(model: Any) -> Iterator[None]:
-    """Inside, a model that can recompute its windows does: float32 takes twice the memory of the step,
-    and what is looked at once must not need more than what is done from then on."""
+    """Inside, a model that can recompute its windows does so: float32 takes twice the step's memory,
+    and a check must not need more memory than training."""
     if not hasattr(model, "recompute"):
         yield
         return
@@ -253,8 +261,8 @@ def sparing(model: Any) -> Iterator[None]:
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """What reads inside moves no running mean and draws no random number of those behind it, so that a
-    run that looked at its gradients is the one that did not."""
+    """Restores buffers (running means) and random numbers afterwards, so that a run with a check is
+    the same as one without."""
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     device = next(model.parameters()).device
     with torch.random.fork_rng([device] if device.type == "cuda" else []):

@@ -1,4 +1,4 @@
-"""What a run shows while it works: a bar on a terminal, plain lines elsewhere."""
+"""The console output of a run: a progress bar on a terminal, plain lines elsewhere."""
 
 import time
 from typing import Any
@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-# Steps over which tokens a second are averaged.
+# Steps over which tokens per second are averaged.
 RECENT = 20
 
 
@@ -20,7 +20,7 @@ def memory_used(device: torch.device) -> int:
 
 
 class Display:
-    """Tokens (or what else is read) a second, loss, learning rate, memory, time left."""
+    """Loss, learning rate, tokens (or other units) per second, memory, time left."""
 
     def __init__(self, console: Console, device: torch.device, every: int, unit: str = "tokens"):
         self.console = console
@@ -29,7 +29,7 @@ class Display:
         self.total = 0
         self._deadline: float | None = None
         self.every = every
-        # Since the last line: their mean is what is shown.
+        # The losses since the last line, which shows their mean.
         self._losses: list[float] = []
         self._marks: list[tuple[float, int]] = []
         self._bar = Progress(
@@ -47,7 +47,7 @@ class Display:
         self._bar.update(self._task, total=total)
 
     def start(self, step: int, tokens: int, seconds: float | None = None) -> None:
-        """seconds: in which the run ends, however many steps that is."""
+        """seconds: time until the run ends, if it has a time limit."""
         self._deadline = None if seconds is None else time.perf_counter() + seconds
         self._bar.update(self._task, completed=step)
         self._bar.start()
@@ -57,7 +57,7 @@ class Display:
         self._bar.stop()
 
     def pause(self, tokens: int) -> None:
-        """What ran since the last step (a validation, a save) is no training time."""
+        """Do not count the time since the last step (a validation, a save) as training."""
         self._marks = [(time.perf_counter(), tokens)]
 
     def speed(self) -> float | None:

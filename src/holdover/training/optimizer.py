@@ -1,4 +1,4 @@
-"""The optimiser: Adam with a learning rate for what was pretrained and one for what was added."""
+"""The optimizer: Adam with one learning rate for pretrained weights and one for added weights."""
 
 import math
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from torch import nn
 from ..ops.rem import RecurrenceEncoding
 from ..runs.processes import is_first
 from .options import LoopOptions
-from .parallel import whole
+from .parallel import full_tensor
 
 
 def build_optimizer(model: Any, options: LoopOptions) -> torch.optim.AdamW:
-    """Four groups: base and added weights, matrices (decayed, if at all) and vectors."""
+    """Four groups: base and added weights, each as matrices (with weight decay) and vectors."""
     added = {id(weight) for weight in _added(model)}
     groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -23,7 +23,7 @@ def build_optimizer(model: Any, options: LoopOptions) -> torch.optim.AdamW:
     assert sum(map(len, groups.values())) == len(trained)
     if not trained:
         raise ValueError(
-            "Nothing would be trained: the base is frozen and recurrence none adds no weights."
+            "Nothing would be trained: the base is frozen and --recurrence none adds no weights."
         )
     return torch.optim.AdamW(
         [
@@ -41,15 +41,15 @@ def build_optimizer(model: Any, options: LoopOptions) -> torch.optim.AdamW:
 
 
 def _added(model: Any) -> list[nn.Parameter]:
-    """The weights that training begins with, beside pretrained ones."""
+    """The weights that were not pretrained."""
     if hasattr(model, "added_parameters"):
         return model.added_parameters()
-    # A forecaster is trained as a whole: nothing was added to it.
+    # A forecaster is trained as a whole: it has no added weights.
     recurrence = getattr(model, "recurrence", None)
     if recurrence is None:
         return []
-    # The few numbers of a recurrence in attention are alike, wherever it is: Adam moves a gate by no
-    # more than the rate in a step, and from one share of the recurrence to another it is far.
+    # The few numbers of a recurrence in attention count as added in every model. Adam moves a gate by
+    # at most the learning rate in a step, and a gate has a long way to go.
     encodings = [module for module in model.modules() if isinstance(module, RecurrenceEncoding)]
     return [*recurrence.parameters(), *(p for one in encodings for p in one.parameters())]
 
@@ -75,14 +75,13 @@ def set_rate(optimizer: Any, share: float) -> None:
 
 
 def named_state(model: nn.Module, optimizer: Any) -> dict[str, torch.Tensor]:
-    """The optimiser's tensors under the names of their parameters; of several processes the first one
-    keeps them."""
+    """The optimizer's tensors under the names of their parameters; only rank 0 keeps them."""
     tensors = {}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
-            tensor = whole(torch.as_tensor(value))
+            tensor = full_tensor(torch.as_tensor(value))
             if is_first():
-                # From the device at once, if it had to be put together there.
+                # A gathered tensor leaves the device at once.
                 tensors[f"{name}/{key}"] = tensor if tensor is value else tensor.cpu()
     return tensors
 
@@ -91,9 +90,9 @@ def restore_state(
     model: nn.Module,
     optimizer: Any,
     tensors: dict[str, torch.Tensor],
-    as_held: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    shard_like: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> None:
-    """as_held: makes of a parameter's tensor what this process holds of it."""
+    """shard_like: shards a tensor of the optimizer as its parameter is sharded."""
     by_name: dict[str, dict[str, torch.Tensor]] = {}
     for key, tensor in tensors.items():
         name, _, part = key.rpartition("/")
@@ -105,7 +104,7 @@ def restore_state(
         for parameter in group["params"]:
             if names[id(parameter)] in by_name:
                 state[number] = {
-                    part: as_held(parameter, tensor)
+                    part: shard_like(parameter, tensor)
                     for part, tensor in by_name[names[id(parameter)]].items()
                 }
             number += 1

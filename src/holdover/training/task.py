@@ -1,4 +1,4 @@
-"""What the loop trains: a task brings batches, their loss and their measures."""
+"""The task protocol: batches, loss and validation, which an application gives to the loop."""
 
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -9,24 +9,28 @@ from ..state import State
 
 
 class BatchLike(Protocol):
-    """A process's share of a batch; what it counts is counted in all processes."""
+    """One process's share of a batch; the counts are those of all processes together."""
 
     @property
     def scored(self) -> int: ...  # targets
 
     @property
-    def tokens(self) -> int: ...  # that are read, each counted once
+    def tokens(self) -> int: ...  # tokens that are read, each counted once
 
     @property
-    def idle(self) -> bool: ...  # it is read because all processes take part, and does not count
+    def idle(self) -> bool: ...  # this process has no rows: it takes part, with a loss of zero
 
 
 class Task(Protocol):
-    """What is trained."""
+    """One thing to train."""
 
     @property
     def decides(self) -> str:
         """The measure of `validate` whose smallest value makes a checkpoint the best."""
+        ...
+
+    def record(self, model: Any) -> None:
+        """Record the step as a CUDA graph, if the options ask for it."""
         ...
 
     def batches(self, epoch: int, start: int) -> Iterator[BatchLike]:
@@ -34,23 +38,23 @@ class Task(Protocol):
         ...
 
     def length(self, epoch: int) -> int:
-        """Batches of an epoch."""
+        """Number of batches of an epoch."""
         ...
 
     def tokens(self) -> int:
-        """Tokens (or values) that are read in an epoch."""
+        """Number of tokens (or values) that an epoch reads."""
         ...
 
     def loss(
         self, model: Any, batch: Any, carried: State | None, count: int
     ) -> tuple[Tensor, State | None]:
-        """The batch's summed loss divided by `count`, and what the next batch continues from."""
+        """The batch's summed loss divided by `count`, and the state for the next batch."""
         ...
 
     def validate(self, model: Any) -> dict[str, float]:
         """Measures on held-out data, the same in every process."""
         ...
 
-    def alarm(self, model: Any, found: dict[str, float]) -> str | None:
-        """What is plainly wrong with a model that is past its warm-up and validates so, if anything."""
+    def alarm(self, model: Any, measures: dict[str, float]) -> str | None:
+        """A warning if a model past its warm-up with these validation measures is plainly broken."""
         ...

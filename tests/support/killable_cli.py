@@ -1,8 +1,8 @@
-"""A process that imports holdover once and gives many short lives to its command line.
+"""A process that imports holdover once and then runs the command line in many forks that can be killed.
 
-Every request, a JSON line on stdin, is a fork that runs `holdover.cli.main` and may be made to die: by
-a signal when its log has so many lines, or by its own SIGKILL at a named place of the program. The
-places are made here by wrapping functions from outside; the program knows nothing of them.
+Every request, a JSON line on stdin, forks a process that runs the command line. It can be killed by a
+signal when its log has a given number of lines, or by its own SIGKILL at a named place of the program.
+The places are made here by wrapping functions from outside; the program does not contain them.
 """
 
 import json
@@ -18,12 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# A life longer than this has gone wrong.
+# Seconds; a command that takes longer has failed.
 LONGEST = 60.0
 
 
-class Lives:
-    """The tests' end of it."""
+class KillableCLI:
+    """The side of the tests: sends requests to the process."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -34,17 +34,17 @@ class Lives:
             env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
         )
 
-    def live(
+    def run(
         self,
         arguments: list[str],
         *,
         place: tuple[str, int] | None = None,
         sent: tuple[int, Path, int, float] | None = None,
     ) -> dict[str, Any]:
-        """How a life ended: its exit code or the signal (negative), and what it printed.
+        """The exit code of a command (negative: the signal that killed it), and its output.
 
-        place: dies at the n-th passage there. sent: (signal, run, lines, seconds), sent when the run's
-        log has so many lines, and so many seconds after that.
+        place: kill it the n-th time it passes there. sent: (signal, run, lines, seconds): send a signal
+        that many seconds after the run's log has that many lines.
         """
         request = {"arguments": arguments, "place": place, "sent": None}
         if sent is not None:
@@ -73,7 +73,7 @@ def dying(
     last_act: Callable[..., None] = die,
     counts: Callable[..., bool] = lambda *_: True,
 ) -> None:
-    """Make the n-th call of a function the last thing that the process does."""
+    """Kill the process in the n-th call of a function, after `last_act`."""
     original, seen = getattr(owner, name), 0
 
     def until_then(*arguments: Any, **named: Any) -> Any:
@@ -130,8 +130,8 @@ def prepare_to_die(place: str, call: int) -> None:
     places[place]()
 
 
-def give_life(request: dict[str, Any]) -> dict[str, Any]:
-    printed = Path(tempfile.gettempdir()) / f"holdover-life-{os.getpid()}.txt"
+def run_in_fork(request: dict[str, Any]) -> dict[str, Any]:
+    printed = Path(tempfile.gettempdir()) / f"holdover-cli-{os.getpid()}.txt"
     process = os.fork()
     if process == 0:
         run_and_exit(request, printed)
@@ -152,9 +152,9 @@ def give_life(request: dict[str, Any]) -> dict[str, Any]:
                 os.kill(process, number)
                 sent = None
         time.sleep(0.002)
-    said = printed.read_text()
+    output = printed.read_text()
     printed.unlink()
-    return {"code": os.waitstatus_to_exitcode(status), "said": said}
+    return {"code": os.waitstatus_to_exitcode(status), "output": output}
 
 
 def lines_of(path: str) -> int:
@@ -183,11 +183,11 @@ def run_and_exit(request: dict[str, Any], printed: Path) -> None:
 def serve() -> None:
     import torch
 
-    import holdover.cli  # noqa: F401 - what every life begins with
+    import holdover.cli  # noqa: F401 - imported once, before the forks
 
     torch.set_num_threads(1)
     for line in sys.stdin:
-        answer = give_life(json.loads(line))
+        answer = run_in_fork(json.loads(line))
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 
