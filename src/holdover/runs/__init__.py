@@ -1,0 +1,1 @@
+"""Runs: settings, where numbers come from, several processes, and models by name."""
