@@ -86,5 +86,5 @@ def test_one_that_is_signalled_stops_all_and_one_that_is_lost_ends_all(folder, c
 
 def test_what_cannot_be_shared_is_refused_before_anything_is_started(folder, capsys):
     said = refusal(capsys, command(folder, rows=1, processes=2))
-    assert "rows=1 cannot be dealt out to 2 processes" in said
+    assert "--rows 1 cannot be dealt out to 2 processes" in said
     assert not (folder / "run").exists()

@@ -4,42 +4,44 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from .definition import SCALES
+from ..runs.settings import Settings
+
+# As in definition.py; a test compares them.
+SCALES = ("smoke", "small", "real", "paper")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class RunOptions(Settings):
     """Which runs, where, and how many at a time."""
 
     scale: Literal["smoke", "small", "real", "paper"] = "smoke"
-    """smoke: seconds, to see it work; small: the bundled model; real: a pretrained model on books;
-    paper: the papers' own models and data, from the hub."""
+    """smoke: seconds, to test every stage; small: the bundled model; real: a pretrained model on books;
+    paper: the papers' own models and data, from the Hugging Face hub."""
     seeds: tuple[int, ...] = ()
     """Seeds; none takes the experiment's own for the scale."""
     only: tuple[str, ...] = ()
     """Arms or runs, also as patterns ("*dlinear*"); none takes all."""
     together: int = 1
-    """Runs side by side, each in a process of its own with its part of the cores (else set
-    OMP_NUM_THREADS)."""
+    """Runs at the same time, each in its own process with a share of the cores (set OMP_NUM_THREADS to
+    choose another)."""
     again: bool = False
-    """Also what has a record."""
+    """Repeat runs that have a record already."""
     list: bool = False
-    """Say what would run, and stop. Where records lack the layout that a report needs, it is written."""
+    """List what would run, and stop. If records lack the layout that a report needs, write it."""
     results: Path = Path("results/experiments")
     """Folder of the records: NAME/SCALE/RUN.json."""
     output: Path = Path("runs/experiments")
-    """Folder of what the runs need until their records are written: checkpoints, logs."""
+    """Folder for what the runs need until their records are written: checkpoints, logs."""
     tidy: bool = False
-    """Remove a run's folder once it has a record and no run needs it any more."""
+    """Remove a run's folder when it has a record and no other run needs it."""
     data_dir: Path | None = None
-    """Folder of the corpora; none takes HOLDOVER_DATA."""
+    """Folder with the named corpora; defaults to the environment variable HOLDOVER_DATA."""
     cache_dir: Path | None = None
-    """Folder of prepared texts; none takes HOLDOVER_CACHE."""
+    """Folder for tokenized text; defaults to the environment variable HOLDOVER_CACHE."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to run."""
+    """Device to run on."""
 
     def __post_init__(self) -> None:
         if self.scale not in SCALES:
-            raise ValueError(f"scale={self.scale!r}: use one of {', '.join(SCALES)}.")
-        if self.together < 1:
-            raise ValueError(f"together={self.together} must be at least 1.")
+            raise ValueError(f"scale={self.scale!r} is not one of {', '.join(SCALES)}.")
+        self.check_at_least(together=1)

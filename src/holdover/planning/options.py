@@ -1,59 +1,63 @@
-"""Settings of a plan: a model, a run and the machines it is for."""
+"""Settings of a plan: a model, a run, and the machines to run on."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..config import RecurrenceConfig
-from ..runs.settings import build
+from ..runs.settings import Settings
 from ..training.options import ALIASES as TRAIN_ALIASES
-from .run import PlannedRun
+
+if TYPE_CHECKING:
+    from .run import PlannedRun
 
 ALIASES = {**TRAIN_ALIASES, "recompute": "recurrence.recompute"}
-# Of a GPU's peak, where its windows are large: the median of the H200 records in results/speed and
+# Share of a GPU's peak that large windows reach: the median of the H200 records in results/speed and
 # results/training (`holdover plan --check`; a test computes it again).
 UTILISATION = 0.34
-# Seconds that a layer's launches take in one window, forward and backward, however small the window is:
-# the median of the same records' windows of fewer than 4,096 tokens.
+# Seconds that launching a layer's kernels takes in one window, forward and backward, at any window
+# size: the median of the same records' windows of fewer than 4,096 tokens.
 LAUNCH_SECONDS = 0.0014
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanOptions:
-    """What is planned: the settings of holdover train that cost something, and the machines."""
+class PlanOptions(Settings):
+    """The settings of holdover train that cost something, and the machines."""
+
+    aliases = ALIASES
 
     model: str = ""
-    """Name or folder of a Hugging Face causal language model, of which only the configuration is read,
-    or a type of models (llama)."""
+    """Model to plan for: a Hugging Face name or folder (only the configuration is read), or a model type
+    (llama)."""
     shape: dict[str, Any] = field(default_factory=dict)
-    """Changes of the configuration, as in num_hidden_layers=16,hidden_size=2048."""
+    """Changes to the configuration, as in num_hidden_layers=16,hidden_size=2048."""
     recurrence: RecurrenceConfig = field(default_factory=RecurrenceConfig)
     rows: int = 8
-    """Rows of a batch, of all GPUs together."""
+    """Rows of a batch, over all GPUs."""
     windows: int = 20
     """Windows a step reads in every row."""
     accumulate: int = 1
-    """Batches whose gradients make one step."""
+    """Batches whose gradients are added up for one step."""
     bf16: bool = True
     """Mixed precision: bfloat16 products, float32 weights."""
     compile: bool = False
-    """The step is compiled."""
+    """Compile the step."""
     shard: bool = False
-    """Processes hold parts of weights, gradients and the optimiser's numbers, not copies."""
+    """Each process holds a part of the weights, gradients and optimizer state instead of a full copy."""
     gpus: int = 1
-    """GPUs, one process each."""
+    """Number of GPUs, one process each."""
     gpus_per_node: int = 8
     """GPUs of one machine."""
     hardware: str = "h100"
     """Kind of GPU: a100, h100, h200 or b200."""
     tokens: int = 1_000_000_000
-    """Tokens that the run is to read."""
+    """Tokens to train on."""
     utilisation: float = UTILISATION
-    """Share of the GPU's peak that large windows reach; the default is that of our records."""
+    """Share of the GPU's peak that large windows reach; the default comes from our records."""
     link_use: float = 0.7
     """Share of the links' speed that collectives reach; assumed, not measured."""
     disk: float = 1.0
-    """Gigabytes a second at which one process writes a checkpoint; assumed."""
+    """Gigabytes per second at which one process writes a checkpoint; assumed."""
     validate_every: int | None = None
     """Tokens between validations; none leaves them out of the plan."""
     validation_tokens: int = 1_000_000
@@ -61,19 +65,16 @@ class PlanOptions:
     json: Path | None = None
     """Write the plan to this file too."""
     check: tuple[Path, ...] = ()
-    """Folders of records (results/speed,results/training,results/scaling): print what is predicted for
-    them beside what was measured, and plan nothing."""
+    """Folders of records (results/speed,results/training,results/scaling): print predicted next to
+    measured values, and plan nothing."""
 
     def __post_init__(self) -> None:
         if self.check:
             return
         if not self.model:
             raise ValueError("Say which model: for example --model gpt2, or --model llama.")
-        at_least_one = ("rows", "windows", "accumulate", "gpus", "gpus_per_node", "tokens")
-        for name in (*at_least_one, "validation_tokens", "validate_every"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value} must be at least 1.")
+        self.check_at_least(rows=1, windows=1, accumulate=1, gpus=1, gpus_per_node=1, tokens=1)
+        self.check_at_least(validation_tokens=1, validate_every=1)
         for name in ("utilisation", "link_use"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be above 0 and at most 1.")
@@ -90,17 +91,14 @@ class PlanOptions:
                 f"--rows {self.gpus}."
             )
         if self.shard and self.compile:
-            raise ValueError("--compile goes with copies: leave it or --shard out.")
+            raise ValueError("--compile does not work with --shard: leave one of them out.")
         if self.shard and self.gpus == 1:
             raise ValueError("--shard is for several GPUs, and there is one: leave it out.")
 
-    @classmethod
-    def of(cls, **settings: Any) -> "PlanOptions":
-        """From values as a settings file has them: paths as text, window and overlap, sections."""
-        return build(cls, settings, aliases=ALIASES)
+    def run(self) -> "PlannedRun":
+        """The run as the process with the most rows sees it."""
+        from .run import PlannedRun
 
-    def run(self) -> PlannedRun:
-        """As the process with the most rows sees it."""
         recompute = self.recurrence.recompute
         assert recompute != "auto"
         return PlannedRun(

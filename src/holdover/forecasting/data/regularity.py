@@ -6,14 +6,12 @@
 * A gap is one long step; steps of another length in a row are another frequency.
 """
 
-from typing import Literal
-
 import numpy as np
 
 from .frequency import FIXED, Frequency, infer_frequency
+from .options import Irregular
 from .sentences import counted, listed_lines
 
-Irregular = Literal["refuse", "keep"]
 # So many equal steps of another length in a row are no gaps any more.
 OTHER_FREQUENCY = 3
 
