@@ -354,7 +354,7 @@ def test_a_list_does_nothing(tmp_path, capsys):
             ["broken.py"],
             r"broken\.py cannot be read \(ModuleNotFoundError: No module named 'nowhere'\)",
         ),
-        (["nothing.py", "--together", "0"], "together=0 must be at least 1"),
+        (["nothing.py", "--together", "0"], "--together 0 must be at least 1"),
         (["nothing.py", "--scale", "huge"], "huge"),
     ],
 )

@@ -168,7 +168,7 @@ def test_plots(trained, tmp_path, capsys):
         "window.png",
         "window.svg",
     ]
-    assert "window=55 is not among the 55 of the test part" in refusal(
+    assert "--window 55 is not among the 55 of the test part" in refusal(
         capsys, [*words, "--window", "55"]
     )
     assert "wind is not forecast" in refusal(capsys, [*words, "--columns", "wind"])

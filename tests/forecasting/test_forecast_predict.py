@@ -74,7 +74,7 @@ def test_several_series(tmp_path, capsys):
         )
     assert found.series[1].times[0] == hourly(201, "2020-02-01T05")[200]
     said = refusal(capsys, words(run, output=output, series="west"))
-    assert "series=west is not in power.csv, which has north, south" in said
+    assert "--series west is not in power.csv, which has north, south" in said
 
 
 def test_the_same_in_another_process(tmp_path):

@@ -10,7 +10,15 @@ import pytest
 from holdover.cli import entry as cli
 from holdover.language.eval_options import EvalOptions
 from holdover.language.options import TrainOptions
-from holdover.runs.settings import add_flags, as_dict, build, given_settings, settings_of
+from holdover.runs.settings import (
+    add_flags,
+    as_dict,
+    build,
+    given_settings,
+    named_as_typed,
+    parse_words,
+    settings_of,
+)
 from holdover.training.options import ALIASES
 from runs import command, refusal
 
@@ -299,3 +307,69 @@ def test_help_mentions_every_key(verb, options, capsys):
 @pytest.mark.parametrize("verb", ["train", "eval"])
 def test_flags_are_never_abbreviated(verb, capsys):
     assert "--mod is not a flag" in refusal(capsys, [verb, "--mod=gpt2"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--max-steps", "0"], "holdover: --max-steps 0 must be at least 1."),
+        (["--max-steps=0"], "holdover: --max-steps 0 must be at least 1."),
+        (["max_steps=0"], "holdover: max_steps=0 must be at least 1."),
+        (["max-steps=0"], "holdover: max-steps=0 must be at least 1."),
+        (["--learning-rate", "0"], "holdover: --learning-rate 0.0 must be greater than 0."),
+        (["learning_rate=0"], "holdover: learning_rate=0.0 must be greater than 0."),
+        (["--recurrence.slots", "0"], "holdover: --recurrence.slots 0 must be a whole number"),
+        (["recurrence.slots=0"], "holdover: recurrence.slots=0 must be a whole number"),
+        (["overlap=9"], "holdover: overlap=9 must be smaller than --window 8"),
+        (["--rows", "many"], "holdover: --rows 'many' is not valid: expected a whole number."),
+        (["--no-from-scratch"], "holdover: --shape: only random models can change it"),
+        (["--report-to", "x"], "holdover: --report-to 'x' is no tracker"),
+    ],
+)
+def test_messages_name_settings_as_they_were_typed(words, said, tmp_path, capsys):
+    taken = {"--max-steps": "max_steps", "--learning-rate": "lr", "--rows": "rows"}
+    left_out = {name: None for flag, name in taken.items() if words[0].startswith(flag)}
+    if words[0] == "learning_rate=0":
+        left_out = {"lr": None}
+    assert refusal(capsys, command(tmp_path, *words, **left_out)).startswith(said)
+
+
+def test_messages_name_the_keys_of_a_file(tmp_path, capsys):
+    file = write(tmp_path / "a.yaml", {"recurrence": {"slots": 0}, "rows": 2})
+    said = refusal(capsys, command(tmp_path, config=file, rows=None))
+    assert said.startswith("holdover: recurrence.slots=0 must be")
+    file = write(tmp_path / "a.yaml", {"rows": 0})
+    said = refusal(capsys, command(tmp_path, config=file, rows=None))
+    assert said.startswith("holdover: rows=0 must be")
+
+
+def test_messages_in_python_name_fields():
+    with pytest.raises(ValueError, match=r"^max_steps=0 must be at least 1\.$"):
+        TrainOptions.of(**NEEDED, max_steps=0)
+
+
+@pytest.mark.parametrize(
+    ("message", "renamed"),
+    [
+        ("bf16=True is not for CPUs; metrics=False neither.", None),
+        ("compile=True fails.", "--compile fails."),
+        ("compile=False fails.", "--no-compile fails."),
+        ("time runs/rows=3/x and 'rows=3' and f(rows=3) stay", None),
+        ("(rows=3) is renamed", "(--rows 3) is renamed"),
+        (
+            "rows is an English word, max_steps is not.",
+            "rows is an English word, --max-steps is not.",
+        ),
+        ("rows: too few.", "--rows: too few."),
+        ("my_max_steps=3 and max_steps_x stay", None),
+    ],
+)
+def test_only_names_of_settings_are_renamed(message, renamed):
+    parser = argparse.ArgumentParser()
+    for name in ("rows", "max_steps"):
+        parser.add_argument(f"--{name.replace('_', '-')}")
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction)
+    given = parse_words(parser, [])
+    with pytest.raises(ValueError, match=".") as raised, named_as_typed(given):
+        raise ValueError(message)
+    assert str(raised.value) == (renamed or message)

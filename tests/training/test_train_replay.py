@@ -211,7 +211,7 @@ def test_what_cannot_be_recorded_is_refused(settings, device, processes, said):
 
 def test_without_a_gpu_nothing_is_replayed_silently(tmp_path, capsys):
     said = refusal(capsys, command(tmp_path, replay=True))
-    assert "replay does not go with device=cpu" in said
+    assert "replay does not go with --device cpu" in said
 
 
 class DDP(TorchDispatchMode):
