@@ -2,12 +2,14 @@
 
     python benchmarks/startup.py --output results/startup
 
-Each time is the median of several fresh processes; the files they read are in the file cache.
+Each time is the median of several fresh processes; the files they read are in the file cache. CPU
+seconds are those of the process alone, which other work on the machine disturbs less.
 The import of holdover's main function and classes is compared with the imports of torch and
 transformers that it needs.
 """
 
 import argparse
+import resource
 import statistics
 import subprocess
 import sys
@@ -77,21 +79,27 @@ def main() -> None:
     }
     write_record(options.output / "startup.json", record)
     for name, value in {**seconds, **{f"import {k}": v for k, v in imports.items()}}.items():
-        print(f"{value:7.3f} s  {name}")
+        print(f"{value['seconds']:7.3f} s  {value['cpu_seconds']:7.3f} CPU s  {name}")
 
 
-def median_seconds(call: list[str], repeats: int) -> float:
+def median_seconds(call: list[str], repeats: int) -> dict[str, float]:
     # The first run fills the file cache and does not count.
-    return statistics.median([seconds_of(call) for _ in range(repeats + 1)][1:])
+    seconds, cpu_seconds = zip(*[seconds_of(call) for _ in range(repeats + 1)][1:], strict=True)
+    return {"seconds": statistics.median(seconds), "cpu_seconds": statistics.median(cpu_seconds)}
 
 
-def seconds_of(call: list[str]) -> float:
-    started = time.perf_counter()
+def seconds_of(call: list[str]) -> tuple[float, float]:
+    started, used = time.perf_counter(), children_cpu_seconds()
     done = subprocess.run(call, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - started
     if done.returncode not in (0, 2) or "Traceback" in done.stderr:
         raise RuntimeError(f"{call} failed: {done.stderr}")
-    return seconds
+    return seconds, children_cpu_seconds() - used
+
+
+def children_cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 if __name__ == "__main__":

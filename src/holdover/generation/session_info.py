@@ -175,7 +175,7 @@ def _describe(header: SessionHeader) -> dict[str, Any]:
             name.removeprefix(
                 CARRY
             ): f"{'x'.join(map(str, entry['shape']))} {DTYPES[entry['dtype']]}"
-            for name, entry in tensors.items()
+            for name, entry in sorted(tensors.items())
             if name.startswith(CARRY)
         },
         "open": {

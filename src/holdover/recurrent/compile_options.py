@@ -1,17 +1,17 @@
-"""What torch.compile is told, so that a compiled step is the step that was written."""
+"""Options for torch.compile that keep a compiled step's gradients equal to the eager step's."""
 
 from typing import Any
 
 
 def compiler_options() -> dict[str, Any]:
-    """Options of torch's own compiler: backward reads the numbers that forward computed with.
+    """Options for torch's own compiler: backward must use the numbers that forward computed with.
 
-    Fused operations leave out roundings to 16 bits between them, but what is saved for backward is
-    rounded. A softmax's sum is then of other scores than those its gradient is computed from; the larger
-    the scores, the farther apart, and such gradients grow without bound (docs/training.md). Newer
-    versions round what is saved in both; older ones can be told to round as the step was written.
+    Fused operations skip the rounding to 16 bits between them, but the tensors saved for backward are
+    rounded. The sum of a softmax then belongs to other scores than those its gradient is computed from.
+    The error grows with the scores, and such gradients grow without bound (docs/training.md). Newer
+    versions of torch round the saved tensors in both passes; older ones need this option.
     """
-    # Imported here: it takes seconds, and only those who compile need it.
+    # Imported here: it takes seconds, and only compiling needs it.
     from torch._inductor import config
 
     if hasattr(config, "emulate_precision_casts_on_saved_tensors"):
