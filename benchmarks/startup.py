@@ -31,7 +31,8 @@ SESSION = """
 import sys, torch, holdover
 from transformers import GPT2Config, GPT2LMHeadModel
 from holdover.tokenization.encoders import ByteEncoder
-config = GPT2Config(vocab_size=256, n_layer=2, n_embd=32, n_head=2, n_positions=64)
+config = GPT2Config(vocab_size=256, n_layer=2, n_embd=32, n_head=2, n_positions=64,
+                    bos_token_id=0, eos_token_id=0)
 model = holdover.add_recurrence(
     GPT2LMHeadModel(config), holdover.RecurrenceConfig(window=32, overlap=8)
 ).eval()
