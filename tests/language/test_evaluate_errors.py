@@ -64,7 +64,7 @@ def test_settings_that_do_not_fit(capsys, place, tmp_path):
     assert "--held-out 5.0 must be a share" in refused(capsys, place, tmp_path, "--held-out", "5")
     assert "--draws 5 must be at least 100" in refused(capsys, place, tmp_path, "--draws", "5")
     if not torch.cuda.is_available():
-        assert "torch sees no GPU" in refused(capsys, place, tmp_path, "--device", "cuda")
+        assert "torch finds none" in refused(capsys, place, tmp_path, "--device", "cuda")
     assert "has no tokenizer" in refused(capsys, place, tmp_path, "--tokenizer", str(tmp_path))
     assert "did you mean overlap" in refused(capsys, place, tmp_path, "overlp=3")
     assert "did you mean --overlap" in refused(capsys, place, tmp_path, "--overlp", "3")
