@@ -10,7 +10,7 @@ import re
 import shlex
 from pathlib import Path
 
-from holdover.planning.options import ALIASES, PlanOptions
+from holdover.planning.options import PlanOptions
 from holdover.planning.predict import plan
 from holdover.planning.show import table_rows
 from holdover.runs.settings import add_flags, build, given_settings, parse_words
@@ -26,9 +26,8 @@ def commands(page: str) -> dict[str, list[str]]:
 
 def options_of(words: list[str]) -> PlanOptions:
     parser = argparse.ArgumentParser()
-    add_flags(parser, PlanOptions, ALIASES)
-    parser.set_defaults(verb=parser)
-    return build(PlanOptions, given_settings(PlanOptions, parse_words(parser, words), ALIASES))
+    add_flags(parser, PlanOptions)
+    return build(PlanOptions, given_settings(PlanOptions, parse_words(parser, words)))
 
 
 def report(page: str) -> str:

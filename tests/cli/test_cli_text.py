@@ -15,7 +15,7 @@ from rich.console import Console
 
 from holdover import RecurrentModel, Session
 from holdover.cli import entry as cli
-from holdover.cli import text as cli_text
+from holdover.cli import sessions
 from holdover.generation.session_file import read_session
 from holdover.tokenization.encoders import ByteEncoder
 from runs import refusal
@@ -120,7 +120,7 @@ def test_a_session_finds_its_model_from_another_folder(run, place, capsys, monke
     assert read_session(place / "s").model_name == str(place / "model")
     (place / "model").rename(place / "moved")
     asked = []
-    monkeypatch.setattr(cli_text, "open_to_read", asked.append)
+    monkeypatch.setattr(sessions, "open_to_read", asked.append)
     said = refusal(capsys, ["generate", "--session", "../s"])
     assert f"model of the session ../s is not there ({place / 'model'}): give --model" in said
     assert not asked  # nor was the hub
@@ -142,7 +142,7 @@ def test_reading_appends_and_is_done_once(run, place):
     assert said.out == ""
     run("read", "short.txt", "--session", "s")
     again = run("read", "long.txt", "--session", "s")
-    assert again.err == "long.txt was read to its end before: there is nothing to do.\n"
+    assert again.err == "long.txt has been read to its end before: there is nothing to do.\n"
     found = read_session(place / "s").place
     assert [file.name for file in found.files] == ["long.txt", "short.txt"]
     assert found.position == size + 7
@@ -174,13 +174,13 @@ def test_info_needs_no_model(run, place, tmp_path):
 
 
 def test_progress_on_a_terminal_and_in_lines(run, place, monkeypatch):
-    monkeypatch.setattr(cli_text, "SECONDS_BETWEEN_LINES", 0)
+    monkeypatch.setattr(sessions, "SECONDS_BETWEEN_LINES", 0)
     (place / "long.txt").write_text(BOOK[:500])
     said = run("read", "long.txt", "--session", "s", "--model", "model").err
     assert "Reading long.txt: byte 96 of 509 (96 tokens).\n" in said
     screen = io.StringIO()
     terminal = Console(file=screen, force_terminal=True, width=120)
-    monkeypatch.setattr(cli_text, "Console", lambda **options: terminal)
+    monkeypatch.setattr(sessions, "Console", lambda **options: terminal)
     run("read", "long.txt", "--session", "other", "--model", "model")
     assert "Reading long.txt" in screen.getvalue() and "tokens" in screen.getvalue()
 
@@ -188,8 +188,8 @@ def test_progress_on_a_terminal_and_in_lines(run, place, monkeypatch):
 READ_SLOWLY = """
 import sys, torch
 torch.set_num_threads(1)
-from holdover import cli, cli_text
-cli_text.SECONDS_BETWEEN_SAVES = 0
+from holdover.cli import entry as cli, sessions
+sessions.SECONDS_BETWEEN_SAVES = 0
 sys.exit(cli.main(sys.argv[1:]))
 """
 
@@ -218,11 +218,11 @@ def test_an_interrupted_reading_is_continued(number, run, place, folder, monkeyp
     stopped = read_session(path).place.files[0]
     assert not stopped.finished and 0 < stopped.tokens < len(BOOK.encode())
     assert (
-        f"{signal.Signals(number).name}: stopped in book.txt behind byte {stopped.bytes:,}" in said
+        f"{signal.Signals(number).name}: stopped in book.txt after byte {stopped.bytes:,}" in said
     )
     assert "saved in s; the same command continues." in said
     assert (
-        f"Continuing book.txt behind byte {stopped.bytes:,}"
+        f"Continuing book.txt after byte {stopped.bytes:,}"
         in run("read", "book.txt", "--session", "s").err
     )
     session = session_in_python(place)
@@ -246,7 +246,7 @@ def test_an_interrupted_writing_is_saved(run, place, capsys, monkeypatch):
             signal.raise_signal(signal.SIGINT)
         return True
 
-    monkeypatch.setattr(cli_text, "_shown", interrupt)
+    monkeypatch.setattr(sessions, "write", interrupt)
     way = ("--session", "s", "--model", "model", "--prompt", "K.", "--max-new-tokens", "900")
     assert cli.main(["generate", *way]) == 130
     assert "saved in s." in capsys.readouterr().err
@@ -278,10 +278,12 @@ def test_refusals(run, place, capsys):
     assert "Which model" in refused("generate", "--prompt", "K.")
     assert "there is no session: give --session, or leave" in refused("generate", *new, "--no-save")
     assert "must not be negative" in refused("generate", "--prompt", "K.", "--max-new-tokens", -1)
-    assert "top_p=2.0" in refused("generate", *new, "--prompt", "K.", "--top-p", 2)
-    assert "seed=-3 must be" in refused("generate", *new, "--prompt", "K.", "--seed", -3)
+    assert "--top-p 2.0 must be a share" in refused(
+        "generate", *new, "--prompt", "K.", "--top-p", 2
+    )
+    assert "--seed -3 must be" in refused("generate", *new, "--prompt", "K.", "--seed", -3)
     assert "did you mean --prompt" in refused("generate", *new, "--promt", "K.")
-    assert "'K.' is no flag: give a text with --prompt" in refused("generate", *new, "K.")
+    assert "'K.' is not a flag: give a text with --prompt" in refused("generate", *new, "K.")
     assert "no text file at gone" in refused("generate", *new, "--prompt-file", "gone")
     assert "no text file at gone" in refused("read", "gone", "--session", "s", "--model", "model")
     assert "folder none of the session" in refused(

@@ -6,6 +6,7 @@ import transformers
 
 import holdover
 from holdover import RecurrenceConfig, add_recurrence
+from holdover.backbones.hooks import is_attached
 from tiny import VOCABULARY, attach, build, tokens
 
 
@@ -67,7 +68,7 @@ def test_configurations_that_do_not_fit_the_model(settings, words):
         add_recurrence(base, RecurrenceConfig(**settings))
     assert words in sentence(error)
     # A refusal leaves nothing behind.
-    assert not holdover.backbones.is_attached(base)
+    assert not is_attached(base)
 
 
 def test_models_that_cannot_be_attached():

@@ -146,7 +146,7 @@ def test_a_short_text_is_refused_before_the_novel_is_read(finished, tmp_path, ca
     ("words", "said"),
     [
         (["--text", "none.txt"], "no text file at none.txt"),
-        (["--stages", "read,dance"], "'dance' is none of"),
+        (["--stages", "read,dance"], "'dance' is not one of"),
         (["--stages", "page"], "so add them"),
         (["--minutes", "0"], "greater than 0"),
         (["--new-tokens", "0"], "at least 1"),

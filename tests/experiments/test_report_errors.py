@@ -167,7 +167,7 @@ def test_a_place_that_cannot_be_written(records, tmp_path, capsys):
     told = said(records, capsys, "--output", str(records))
     assert "it is a folder; give the name of a file" in told
     told = said(records, capsys, "--output", str(tmp_path / "page.md"))
-    assert "give the page a name with the ending .html" in told
+    assert "give the page a name that ends with .html" in told
 
 
 def test_only_experiments_are_offered(tmp_path, capsys):

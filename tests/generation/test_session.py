@@ -436,7 +436,7 @@ def test_refusals(tmp_path):
         session.read(b"bytes")
     with pytest.raises(ValueError, match="half of a surrogate pair"):
         session.read("snow \ud800")
-    with pytest.raises(ValueError, match="-1 is no number of tokens"):
+    with pytest.raises(ValueError, match="-1 is not a number of tokens"):
         session.write(-1)
     for wrong in (
         {"temperature": -1},
@@ -462,10 +462,12 @@ def test_refusals(tmp_path):
         with pytest.raises(ValueError, match=r"seed=.* must be a whole number"):
             Session(model, ByteEncoder(), seed=seed)
     for number in (2.5, "2", None):
-        with pytest.raises(ValueError, match="is no number of tokens: say how many"):
+        with pytest.raises(ValueError, match="is not a number of tokens to write: give"):
             session.write(number)
     for stop in ([3], 3, None, b"x"):
-        with pytest.raises(TypeError, match=r"stop=.* is no text to stop behind: give a str"):
+        with pytest.raises(
+            TypeError, match=r"stop=.* must be a text after which to stop: give a str"
+        ):
             session.write(2, stop=stop)
     assert session.position == 2
     assert holdover.Session is Session

@@ -218,20 +218,32 @@ def test_hostile_content_with_a_right_hash(model, saved, tmp_path):
         ({"carry__summary": None}, "not made of numbers"),
         ({"carry__other": summary.clone()}, "other .* where summary"),
         ({"another": summary.clone()}, "not made of numbers"),
-        ({"state__tail": None}, "its overlap are not as many"),
-        ({"state__tail": tail[:, :2].clone()}, "its overlap are none"),
-        ({"state__tail": tail - 1000}, "its overlap are none"),
+        ({"state__tail": None}, "no tokens of its overlap"),
+        ({"state__tail": tail[:, :2].clone()}, "its overlap are wrong"),
+        ({"state__tail": tail - 1000}, "its overlap are wrong"),
         ({"state__tail": tail + 256}, "ids 0 to 255"),
         ({"session__open": opened_ids + 256}, "ids 0 to 255"),
         ({"session__open": opened_ids - 256}, "negative"),
-        ({"session__open": opened_ids[1:].clone()}, "belong into its open window"),
-        ({"session__open": opened_ids.long()}, "session.open is no row of torch.int32"),
+        (
+            {"session__open": opened_ids[1:].clone()},
+            "its open window has . tokens where . were expected",
+        ),
+        ({"session__open": opened_ids.long()}, "session.open is not a row of torch.int32"),
         ({"session__unread": torch.tensor([300], dtype=torch.int32)}, "the id 300"),
         ({"session__unread": torch.tensor([3, 3], dtype=torch.int32)}, "position"),
-        ({"session__unread": torch.tensor([], dtype=torch.int32)}, "belong into its open window"),
-        ({"session__random": random[:-1].clone()}, "not those of this torch"),
-        ({"session__random": torch.zeros_like(random)}, "a place that does not exist"),
-        ({"session__random": torch.full_like(random, 255)}, "a place that does not exist"),
+        (
+            {"session__unread": torch.tensor([], dtype=torch.int32)},
+            "its open window has . tokens where . were expected",
+        ),
+        ({"session__random": random[:-1].clone()}, "does not fit this version of torch"),
+        (
+            {"session__random": torch.zeros_like(random)},
+            "counters of its random state are impossible",
+        ),
+        (
+            {"session__random": torch.full_like(random, 255)},
+            "counters of its random state are impossible",
+        ),
         ({"session__random": None}, "has no 'session.random'"),
         ({"session__unfinished": torch.tensor([65], dtype=torch.uint8)}, "last character"),
         ({"session__unfinished": torch.full((9,), 226).to(torch.uint8)}, "last character"),
@@ -241,7 +253,7 @@ def test_hostile_content_with_a_right_hash(model, saved, tmp_path):
     # Counters that would make torch read behind its numbers.
     beyond = random.clone()
     beyond[8:12], beyond[16:24] = torch.tensor([112, 2, 0, 0]), torch.tensor([112, 2] + [0] * 6)
-    assert "does not exist" in refusal(path, with_tensors(content, session__random=beyond), model)
+    assert "are impossible" in refusal(path, with_tensors(content, session__random=beyond), model)
 
 
 def test_sizes_are_looked_at_before_anything_is_made(model, saved, tmp_path):

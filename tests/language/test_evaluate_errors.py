@@ -56,15 +56,15 @@ def test_models_that_cannot_be_opened(capsys, place, tmp_path):
 
 def test_settings_that_do_not_fit(capsys, place, tmp_path):
     said = refused(capsys, place, tmp_path, "--overlap", f"0,{WINDOW}")
-    assert f"overlap={WINDOW} must be smaller than window={WINDOW}" in said
+    assert f"--overlap {WINDOW} must be smaller than --window {WINDOW}" in said
     assert "which has 40 positions" in refused(capsys, place, tmp_path, "--window", "41")
     assert "which has 40 positions" in refused(
         capsys, place, tmp_path, "--window=41", model="stock"
     )
-    assert "held_out=5.0 must be a share" in refused(capsys, place, tmp_path, "--held-out", "5")
-    assert "draws=5 must be at least 100" in refused(capsys, place, tmp_path, "--draws", "5")
+    assert "--held-out 5.0 must be a share" in refused(capsys, place, tmp_path, "--held-out", "5")
+    assert "--draws 5 must be at least 100" in refused(capsys, place, tmp_path, "--draws", "5")
     if not torch.cuda.is_available():
-        assert "torch sees no GPU" in refused(capsys, place, tmp_path, "--device", "cuda")
+        assert "torch finds none" in refused(capsys, place, tmp_path, "--device", "cuda")
     assert "has no tokenizer" in refused(capsys, place, tmp_path, "--tokenizer", str(tmp_path))
     assert "did you mean overlap" in refused(capsys, place, tmp_path, "overlp=3")
     assert "did you mean --overlap" in refused(capsys, place, tmp_path, "--overlp", "3")

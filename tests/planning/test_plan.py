@@ -11,6 +11,7 @@ import torch
 import holdover
 from holdover.backbones.registry import BACKBONES
 from holdover.cli import entry as cli
+from holdover.cli.submit import read_command
 from holdover.config import RecurrenceConfig
 from holdover.evaluation.cost import counted_flops
 from holdover.models.registry import MODELS
@@ -22,7 +23,6 @@ from holdover.planning.predict import plan
 from holdover.planning.prediction_checks import calibration, check, markdown
 from holdover.planning.show import table_rows
 from holdover.recurrent.step import OutputRequest
-from holdover.runs.settings import parse_words
 from holdover.unrolling import ActivationMeter
 from holdover.windows import Window
 from scripts import script
@@ -234,8 +234,7 @@ def test_the_pages_sentences_say_the_same_numbers(checked):
 
 def test_the_pages_training_is_the_planned_one():
     (words,) = re.findall(r"^holdover submit .* -- (train .*)$", PAGE, re.M)
-    parsed = parse_words(cli._parser(), shlex.split(words))
-    options = parsed.asked(parsed)
+    options = read_command(shlex.split(words)).options
     worked = script("benchmarks/worked_plan.py")
     planned = worked.options_of(worked.commands(PAGE)["64 nodes"])
     for name in ("rows", "windows", "accumulate", "bf16", "shard", "recurrence", "validate_every"):

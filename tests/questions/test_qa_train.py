@@ -209,12 +209,14 @@ def test_refusals(tmp_path, capsys):
     assert "could not be opened" in training()
     (tmp_path / "config.json").rename(tmp_path / "encoder" / "config.json")
     assert "has a recurrence already" in training(model=run)
-    assert "window=99 does not fit BertModel, which has 32 positions" in training(window=99)
+    assert "--window 99 does not fit BertModel, which has 32 positions" in training(window=99)
     assert "Question id0 takes 6 of a window's 6 tokens" in training(window=AROUND)
     assert f"overlap of {ROOM}:" in training(overlap=ROOM)
-    assert "compile is for language models" in training(compile=True)
+    assert "--compile is for language models" in training(compile=True)
     assert "must be at least 1" in training(rows=0)
-    assert "slots=4 has no effect" in training(**{"recurrence": "memory", "recurrence.slots": 4})
+    assert "--recurrence.slots 4 has no effect" in training(
+        **{"recurrence": "memory", "recurrence.slots": 4}
+    )
     assert "holds a run already" in refusal(capsys, command(tmp_path))
 
     def asking(**settings):

@@ -10,7 +10,15 @@ import pytest
 from holdover.cli import entry as cli
 from holdover.language.eval_options import EvalOptions
 from holdover.language.options import TrainOptions
-from holdover.runs.settings import add_flags, as_dict, build, given_settings, settings_of
+from holdover.runs.settings import (
+    add_flags,
+    as_dict,
+    build,
+    given_settings,
+    named_as_typed,
+    parse_words,
+    settings_of,
+)
 from holdover.training.options import ALIASES
 from runs import command, refusal
 
@@ -19,13 +27,13 @@ NEEDED = {"model": "gpt2", "data": "novel.txt"}
 
 def parsed(*arguments: str, options: type = TrainOptions) -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    add_flags(parser, options, ALIASES if options is TrainOptions else {})
+    add_flags(parser, options)
     return parser.parse_args(arguments)
 
 
 def read(*arguments: str) -> TrainOptions:
     needed = [f"--{key}={value}" for key, value in NEEDED.items()]
-    return build(TrainOptions, given_settings(TrainOptions, parsed(*needed, *arguments), ALIASES))
+    return build(TrainOptions, given_settings(TrainOptions, parsed(*needed, *arguments)))
 
 
 def write(path: Path, settings: dict) -> str:
@@ -143,7 +151,7 @@ def test_defaults_come_before_the_file(tmp_path):
     needed = [f"--{key}={value}" for key, value in NEEDED.items()]
     given = parsed(*needed, "--config", file, "--overlap", "1")
     defaults = {"rows": 1, "windows": 5, "recurrence": {"window": 6, "overlap": 2}}
-    found = build(TrainOptions, defaults, given_settings(TrainOptions, given, ALIASES))
+    found = build(TrainOptions, defaults, given_settings(TrainOptions, given))
     assert (found.rows, found.windows) == (3, 5)
     assert (found.recurrence.window, found.recurrence.overlap) == (6, 1)
 
@@ -151,7 +159,7 @@ def test_defaults_come_before_the_file(tmp_path):
 def test_as_dict_can_be_read_back(tmp_path):
     options = read("--window", "9", "betas=0.8,0.9", "--from-scratch", "--shape", "n_layer=2")
     file = write(tmp_path / "a.json", as_dict(options))
-    given = given_settings(TrainOptions, parsed("--config", file), ALIASES)
+    given = given_settings(TrainOptions, parsed("--config", file))
     assert build(TrainOptions, given) == options
 
 
@@ -200,7 +208,7 @@ def test_unknown_keys_name_their_neighbours(key, near, tmp_path, capsys):
 def test_wrong_values_say_what_was_expected(word, expected, tmp_path, capsys):
     key = word.partition("=")[0]
     said = refusal(capsys, command(tmp_path, word))
-    assert f"{ALIASES.get(key, key)}=" in said and expected in said
+    assert said.startswith(f"holdover: {key}=") and expected in said
 
 
 @pytest.mark.parametrize(
@@ -221,26 +229,27 @@ def test_wrong_values_in_a_file(settings, expected, tmp_path, capsys):
     key = next(iter(settings))
     file = write(tmp_path / "a.yaml", settings)
     said = refusal(capsys, command(tmp_path, config=file))
-    assert f"{ALIASES.get(key, key)}=" in said and expected in said
+    # A flag of the same name comes after the file and wins.
+    assert said.startswith(f"holdover: {key}=") and expected in said
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"overlap": 8}, "overlap=8 must be smaller than window=8"),
-        ({"window": 0}, "window=0"),
-        ({"rows": 0}, "rows=0 must be at least 1"),
-        ({"lr": 0}, "learning_rate=0.0 must be greater than 0"),
-        ({"lr": "nan"}, "learning_rate=nan must be greater than 0"),
-        ({"weight_decay": -1}, "weight_decay=-1.0"),
-        ({"betas": "0.9"}, "betas"),
-        ({"betas": "0.9,1"}, "betas"),
-        ({"seed": -1}, "seed=-1"),
-        ({"seed": 10**20}, "seed="),
-        ({"held_out": 1}, "held_out"),
+        ({"overlap": 8}, "--overlap 8 must be smaller than --window 8"),
+        ({"window": 0}, "--window 0"),
+        ({"rows": 0}, "--rows 0 must be at least 1"),
+        ({"lr": 0}, "--lr 0.0 must be greater than 0"),
+        ({"lr": "nan"}, "--lr nan must be greater than 0"),
+        ({"weight_decay": -1}, "--weight-decay -1.0"),
+        ({"betas": "0.9"}, "--betas (0.9,) must be two"),
+        ({"betas": "0.9,1"}, "--betas (0.9, 1.0) must be two"),
+        ({"seed": -1}, "--seed -1"),
+        ({"seed": 10**20}, "--seed 1"),
+        ({"held_out": 1}, "--held-out 1.0 must be a share"),
         ({"report_to": "paper"}, "'paper' is no tracker"),
-        ({"patience": 0}, "patience=0"),
-        ({"max_time": 0}, "max_time=0"),
+        ({"patience": 0}, "--patience 0"),
+        ({"max_time": 0}, "--max-time 0"),
         ({"recurrence": "dreams"}, "'dreams'"),
     ],
 )
@@ -252,11 +261,11 @@ def test_values_out_of_range(settings, said, tmp_path, capsys):
     ("name", "content", "said"),
     [
         ("none.yaml", None, "no settings file"),
-        ("a.yaml", "rows: [1", "no YAML or JSON"),
-        ("a.json", "{", "no YAML or JSON"),
+        ("a.yaml", "rows: [1", "not valid YAML or JSON"),
+        ("a.json", "{", "not valid YAML or JSON"),
         ("a.yaml", "", "KEY: VALUE"),
         ("a.yaml", "- rows", "KEY: VALUE"),
-        ("a.yaml", b"\xff\xfe\xfa", "no YAML or JSON"),
+        ("a.yaml", b"\xff\xfe\xfa", "not valid YAML or JSON"),
     ],
 )
 def test_files_that_hold_no_settings(name, content, said, tmp_path, capsys):
@@ -298,3 +307,69 @@ def test_help_mentions_every_key(verb, options, capsys):
 @pytest.mark.parametrize("verb", ["train", "eval"])
 def test_flags_are_never_abbreviated(verb, capsys):
     assert "--mod is not a flag" in refusal(capsys, [verb, "--mod=gpt2"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--max-steps", "0"], "holdover: --max-steps 0 must be at least 1."),
+        (["--max-steps=0"], "holdover: --max-steps 0 must be at least 1."),
+        (["max_steps=0"], "holdover: max_steps=0 must be at least 1."),
+        (["max-steps=0"], "holdover: max-steps=0 must be at least 1."),
+        (["--learning-rate", "0"], "holdover: --learning-rate 0.0 must be greater than 0."),
+        (["learning_rate=0"], "holdover: learning_rate=0.0 must be greater than 0."),
+        (["--recurrence.slots", "0"], "holdover: --recurrence.slots 0 must be a whole number"),
+        (["recurrence.slots=0"], "holdover: recurrence.slots=0 must be a whole number"),
+        (["overlap=9"], "holdover: overlap=9 must be smaller than --window 8"),
+        (["--rows", "many"], "holdover: --rows 'many' is not valid: expected a whole number."),
+        (["--no-from-scratch"], "holdover: --shape: only random models can change it"),
+        (["--report-to", "x"], "holdover: --report-to 'x' is no tracker"),
+    ],
+)
+def test_messages_name_settings_as_they_were_typed(words, said, tmp_path, capsys):
+    taken = {"--max-steps": "max_steps", "--learning-rate": "lr", "--rows": "rows"}
+    left_out = {name: None for flag, name in taken.items() if words[0].startswith(flag)}
+    if words[0] == "learning_rate=0":
+        left_out = {"lr": None}
+    assert refusal(capsys, command(tmp_path, *words, **left_out)).startswith(said)
+
+
+def test_messages_name_the_keys_of_a_file(tmp_path, capsys):
+    file = write(tmp_path / "a.yaml", {"recurrence": {"slots": 0}, "rows": 2})
+    said = refusal(capsys, command(tmp_path, config=file, rows=None))
+    assert said.startswith("holdover: recurrence.slots=0 must be")
+    file = write(tmp_path / "a.yaml", {"rows": 0})
+    said = refusal(capsys, command(tmp_path, config=file, rows=None))
+    assert said.startswith("holdover: rows=0 must be")
+
+
+def test_messages_in_python_name_fields():
+    with pytest.raises(ValueError, match=r"^max_steps=0 must be at least 1\.$"):
+        TrainOptions.of(**NEEDED, max_steps=0)
+
+
+@pytest.mark.parametrize(
+    ("message", "renamed"),
+    [
+        ("bf16=True is not for CPUs; metrics=False neither.", None),
+        ("compile=True fails.", "--compile fails."),
+        ("compile=False fails.", "--no-compile fails."),
+        ("time runs/rows=3/x and 'rows=3' and f(rows=3) stay", None),
+        ("(rows=3) is renamed", "(--rows 3) is renamed"),
+        (
+            "rows is an English word, max_steps is not.",
+            "rows is an English word, --max-steps is not.",
+        ),
+        ("rows: too few.", "--rows: too few."),
+        ("my_max_steps=3 and max_steps_x stay", None),
+    ],
+)
+def test_only_names_of_settings_are_renamed(message, renamed):
+    parser = argparse.ArgumentParser()
+    for name in ("rows", "max_steps"):
+        parser.add_argument(f"--{name.replace('_', '-')}")
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction)
+    given = parse_words(parser, [])
+    with pytest.raises(ValueError, match=".") as raised, named_as_typed(given):
+        raise ValueError(message)
+    assert str(raised.value) == (renamed or message)

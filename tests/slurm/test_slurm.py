@@ -92,9 +92,10 @@ def submit(*words: str, slurm: str = "time=10", flags: tuple[str, ...] = ()) -> 
 
 def jobs() -> list[dict]:
     """What `holdover jobs` shows."""
-    from holdover.cli.submit import _shown, read_submissions
+    from holdover.cli.submit import job_rows
+    from holdover.slurm.records import read_submissions
 
-    shown = _shown(read_submissions(Path("runs/jobs")))
+    shown = job_rows(read_submissions(Path("runs/jobs")))
     return [{**vars(one), "last": last, "folder": sent.folder} for sent, one, last in shown]
 
 

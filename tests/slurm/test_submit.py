@@ -22,7 +22,7 @@ from holdover.slurm.records import (
     read_submissions,
     status_path,
 )
-from holdover.slurm.scheduler import Seen
+from holdover.slurm.scheduler import SlurmState
 from holdover.slurm.send import Job, in_waves, known_parameters
 from holdover.slurm.sweep import variations
 from holdover.training.signals import Signals
@@ -136,17 +136,17 @@ def test_groups_come_behind_what_they_wait_for():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "What to run is missing: write it behind --"),
-        (["--slurm", "partition=gpu", *TRAIN], "What to run is missing"),
-        (["--slurm", "gpu", "--", *TRAIN], "the command to run stands behind --"),
+        ([], "The command to run is missing: write it after --"),
+        (["--slurm", "partition=gpu", *TRAIN], "The command to run is missing"),
+        (["--slurm", "gpu", "--", *TRAIN], "the command to run after --"),
         (["--", "trian"], "did you mean train?"),
-        (["--", "demo"], "it takes train, qa train, forecast train, run, eval"),
+        (["--", "demo"], "it sends train, qa train, forecast train, run, eval"),
         (["--", "qa", "ask"], "'qa ask' is not a command"),
         (["--", *TRAIN, "--lerning-rate", "1"], "did you mean --learning-rate"),
         (["--", "train", "--model", "gpt2"], "Say which data"),
         (["--slurm", "partitoin=gpu", "--", *TRAIN], "did you mean partition"),
         (["--slurm", "licenses=a", "--", *TRAIN], "extra.licenses=VALUE"),
-        (["--slurm", "time=soon", "--", *TRAIN], "time=soon is no time"),
+        (["--slurm", "time=soon", "--", *TRAIN], "time=soon is not a time"),
         (["--slurm", "nodes=1-2", "--", *TRAIN], "nodes=1-2 must be a whole number"),
         (["--slurm", "ntasks-per-node=2", "--", *TRAIN], "--processes-per-node"),
         (["--slurm", "nodes=2", "--", "eval", "--model", "a", "--data", "b"], "one process"),
@@ -156,11 +156,11 @@ def test_groups_come_behind_what_they_wait_for():
         (["--sweep", "lr=1,1", "--", *TRAIN], "lists a value twice"),
         (["--sweep", "output=a,b", "--", *TRAIN], "has its own folder"),
         (["--sweep", "lr=1", "--sweep", "lr=2", "--", *TRAIN], "was given twice"),
-        (["--sweep", "data=a/b,a-b", "--", *TRAIN], "would have one folder"),
+        (["--sweep", "data=a/b,a-b", "--", *TRAIN], "would have the same folder"),
         (["--sweep", "colour=1,2", "--", *TRAIN], "'colour' is not a setting"),
         (["--sweep", "seeds=1,2", "--", "run", "x.py"], "--sweep is not for experiments"),
         (["--", "run", "x.py"], "There is no experiment at x.py"),
-        (["--", "run", "x.py", "y.py"], "submit each experiment by itself"),
+        (["--", "run", "x.py", "y.py"], "submit each experiment separately"),
     ],
 )
 def test_refusals(words, said, capsys):
@@ -190,10 +190,10 @@ def submitted(**statuses: dict) -> list:
 
 def test_states_come_from_the_jobs_notes_and_from_slurm(monkeypatch):
     seen = {
-        "3": Seen("PENDING", "BeginTime"),
-        "4": Seen("OUT_OF_MEMORY", exit_code=137),
-        "6_1": Seen("COMPLETING"),
-        "8": Seen("CANCELLED"),
+        "3": SlurmState("PENDING", "BeginTime"),
+        "4": SlurmState("OUT_OF_MEMORY", exit_code=137),
+        "6_1": SlurmState("COMPLETING"),
+        "8": SlurmState("CANCELLED"),
     }
     asked: list[str] = []
     monkeypatch.setattr(states, "ask", lambda ids: asked.extend(ids) or seen)
@@ -215,7 +215,7 @@ def test_states_come_from_the_jobs_notes_and_from_slurm(monkeypatch):
         "4": ("failed", "SLURM: out of memory, exit code 137"),
         "5": ("cancelled", ""),
         "6_1": ("running", ""),
-        "7": ("lost", "SLURM knows it no more"),
+        "7": ("lost", "SLURM has no record of it"),
         "8": ("cancelled", ""),
     }
     # What has noted its end is not asked for.
@@ -231,7 +231,7 @@ def test_states_come_from_the_jobs_notes_and_from_slurm(monkeypatch):
 def test_jobs_are_shown_with_their_last_words(capsys, monkeypatch):
     monkeypatch.setattr(states, "ask", lambda ids: {})
     assert cli.main(["jobs"]) == 0
-    assert "Nothing was submitted" in capsys.readouterr().out
+    assert "No jobs were submitted" in capsys.readouterr().out
     (submission,) = submitted(job2={"state": "failed", "exit_code": 2})
     submission.log("2", "err").write_text("holdover: no such text.\nsrun: error: task 0\n")
     assert cli.main(["jobs", "--jobs", "jobs", "--json"]) == 0
@@ -253,15 +253,15 @@ def test_slurms_programs_are_understood(monkeypatch):
             "JobId=15 JobName=x JobState=CANCELLED Reason=None ExitCode=0:15",
         ],
     }
-    monkeypatch.setattr(scheduler, "_said", lambda program, *words: told[program])
+    monkeypatch.setattr(scheduler, "_output_lines", lambda program, *words: told[program])
     assert scheduler.ask(["12_0", "12_1", "12_2", "15", "16"]) == {
-        "12_0": Seen("RUNNING"),
-        "12_1": Seen("PENDING", "Resources"),
-        "12_2": Seen("FAILED", "None", 2),
-        "15": Seen("CANCELLED", "None", 143),
+        "12_0": SlurmState("RUNNING"),
+        "12_1": SlurmState("PENDING", "Resources"),
+        "12_2": SlurmState("FAILED", "None", 2),
+        "15": SlurmState("CANCELLED", "None", 143),
     }
     told["sacct"] = ["16|CANCELLED by 0|0:0"]
-    assert scheduler.ask(["16"]) == {"16": Seen("CANCELLED", exit_code=0)}
+    assert scheduler.ask(["16"]) == {"16": SlurmState("CANCELLED", exit_code=0)}
     told["squeue"] = None
     assert scheduler.ask(["16"]) is None
 
@@ -319,5 +319,5 @@ def test_a_refused_submission_leaves_nothing(capsys, monkeypatch):
 
     monkeypatch.setattr(import_module("submitit").SlurmExecutor, "submit_array", refuse)
     told = refusal(capsys, "submit", "--slurm", "partition=nowhere", "--", *TRAIN)
-    assert "(invalid partition specified: nowhere): change what --slurm asks for" in told
+    assert "(invalid partition specified: nowhere): change the options after --slurm" in told
     assert list(Path("runs/jobs").iterdir()) == []

@@ -11,7 +11,7 @@ from holdover.runs import processes
 
 def main() -> int:
     # A command ends its process group; these share one.
-    cli.close_talk = lambda: None
+    cli.leave_processes = lambda: None
     for arguments in json.loads(Path(sys.argv[1]).read_text()):
         code = cli.main(arguments)
         if code:

@@ -91,7 +91,9 @@ def experiment_file(folder, plain=3.0, state=2.9):
 
 # A process imports holdover once, and runs are forks of it.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["holdover.cli.entry"])
+FORKS.set_forkserver_preload(
+    ["holdover.cli.entry", "holdover.experiments.runner", "holdover.language.training"]
+)
 
 
 class Forked:

@@ -183,7 +183,8 @@ def run_and_exit(request: dict[str, Any], printed: Path) -> None:
 def serve() -> None:
     import torch
 
-    import holdover.cli  # noqa: F401 - imported once, before the forks
+    # What every life begins with.
+    import holdover.language.training  # noqa: F401
 
     torch.set_num_threads(1)
     for line in sys.stdin:

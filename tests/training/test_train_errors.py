@@ -60,7 +60,7 @@ def save_stock(folder, **changes):
     [
         ({"model": None}, "Say which model"),
         ({"data": None}, "Say which data"),
-        ({"from_scratch": None}, "shape changes random models"),
+        ({"from_scratch": None}, "--shape: only random models can change it"),
         (
             {"shape": shape(n_layr=2)},
             "'n_layr' is not a setting of gpt2 models; did you mean n_layer",
@@ -68,7 +68,7 @@ def save_stock(folder, **changes):
         ({"shape": shape(qqq=2)}, "'qqq' is not a setting of gpt2 models."),
         ({"shape": shape(n_layer="two")}, "n_layer=two"),
         ({"shape": shape(n_head=3)}, "n_head=3"),
-        ({"window": 33}, "window=33"),
+        ({"window": 33}, "--window 33"),
         ({"window": 32, "recurrence": "tokens"}, "2 memory positions"),
         ({"shape": shape(vocab_size=100)}, "bytes has 256 ids and the model only 100"),
         ({"rows": 10_000}, "too few for 10000 rows"),

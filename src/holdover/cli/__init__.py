@@ -1,4 +1,4 @@
-"""The command line: one file a verb."""
+"""The command line: each file declares some verbs, and verb.py says what a verb is."""
 
 from .entry import main
 

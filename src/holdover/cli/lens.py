@@ -2,43 +2,35 @@
 
 import argparse
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-from rich.console import Console
+from .verb import Parser, Verb
 
-from ..evaluation.driver import progress
-from ..evaluation.token_lens import lens
-from ..language.eval_options import EvalOptions
-from ..pages.lens import summary, write_lens_page
-from ..recurrent.checks import check_vocabulary
-from ..runs.models import model_folder, open_model, recurrence_of
-from ..runs.provenance import choose_device, make_folder, provenance
-from ..text.splits import read_text
-from ..tokenization.encoders import encoder_of
+VERBS = (
+    Verb(
+        name="lens",
+        help="colour a text by what the carried state saved or cost at every token",
+        description="Read a text with its carried state, without it and with another document's, and "
+        "write a page that shows where the memory helped and where it hurt. The page is one file and "
+        "works offline.",
+        arguments="cli.lens:add_lens_flags",
+        run="cli.lens:run_lens",
+    ),
+)
 
-Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
-
-def add_lens(verbs: Verbs) -> None:
-    verb = verbs.add_parser(
-        "lens",
-        help="a text, coloured by what the carried state saved or cost at every token",
-        description="Read a text with its carried state, without it and with another's, and write a "
-        "page that shows where the memory helped and where it hurt. The page is one file and works "
-        "offline.",
-        allow_abbrev=False,
-    )
-    verb.add_argument(
+def add_lens_flags(parser: Parser) -> None:
+    parser.add_argument(
         "text", metavar="TEXT", help="text file, folder or named corpus, as for holdover eval"
     )
-    verb.add_argument("--model", required=True, metavar="DIR", help="model with a recurrence")
-    verb.add_argument("--tokenizer", metavar="DIR", help="default: the model's own")
-    verb.add_argument(
+    parser.add_argument("--model", required=True, metavar="DIR", help="model with a recurrence")
+    parser.add_argument("--tokenizer", metavar="DIR", help="default: the model's own")
+    parser.add_argument(
         "--trust-remote-code",
         action="store_true",
         help="execute Python code that comes with the tokenizer; read that code first",
     )
-    verb.add_argument(
+    parser.add_argument(
         "-o",
         "--output",
         type=Path,
@@ -46,26 +38,39 @@ def add_lens(verbs: Verbs) -> None:
         metavar="PAGE",
         help="the page (default: runs/lens.html)",
     )
-    verb.add_argument(
+    parser.add_argument(
         "--against",
         choices=["without", "other"],
         default="without",
-        help="what tokens are compared with: no state, or another's (default: without)",
+        help="compare tokens with no state, or with another document's (default: without)",
     )
-    verb.add_argument(
+    parser.add_argument(
         "--document-tokens",
         type=int,
         metavar="N",
-        help="read no more than so many tokens of each document",
+        help="read at most this many tokens of each document",
     )
-    verb.add_argument("--rows", type=int, default=16, metavar="N", help="windows side by side")
-    verb.add_argument("--data-dir", metavar="DIR", help="folder that holds the named corpora")
-    verb.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    verb.add_argument("--seed", type=int, default=0, metavar="S", help="of whose state is whose")
-    verb.set_defaults(run=run_lens, verb=verb)
+    parser.add_argument("--rows", type=int, default=16, metavar="N", help="windows in a batch")
+    parser.add_argument("--data-dir", metavar="DIR", help="folder with the named corpora")
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="S", help="seed for choosing the other document"
+    )
 
 
 def run_lens(parsed: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from ..evaluation.driver import progress
+    from ..evaluation.token_lens import lens
+    from ..language.eval_options import EvalOptions
+    from ..pages.lens import summary, write_lens_page
+    from ..recurrent.checks import check_vocabulary
+    from ..runs.models import model_folder, open_model, recurrence_of
+    from ..runs.provenance import choose_device, make_folder, provenance
+    from ..text.splits import read_text
+    from ..tokenization.encoders import encoder_of
+
     console = Console(highlight=False)
     options = EvalOptions.of(
         model=parsed.model,
@@ -78,8 +83,8 @@ def run_lens(parsed: argparse.Namespace) -> None:
     )
     if recurrence_of(parsed.model) is None:
         raise ValueError(
-            f"{parsed.model} has no recurrence, so there is no state to look at: give a model that "
-            "holdover trained or saved."
+            f"{parsed.model} has no recurrence, so it carries no state: give a model that holdover "
+            "trained or saved."
         )
     if parsed.output.is_dir():
         raise ValueError(
@@ -100,20 +105,20 @@ def run_lens(parsed: argparse.Namespace) -> None:
         tokens = tokens.truncated(options.document_tokens)
     total = 3 * -(-len(tokens) // (window - model.settings.overlap))
     with progress(console, "reading", total) as advance:
-        seen = lens(model, tokens, rows=options.rows, seed=options.seed, advance=advance)
+        losses = lens(model, tokens, rows=options.rows, seed=options.seed, advance=advance)
     record = {
         "text": tokens.about["source"],
         "model": Path(parsed.model).name,
         "window": window,
         "provenance": provenance(model.device),
     }
-    write_lens_page(parsed.output, record, seen, encoder, parsed.against)
-    found = summary(seen)
+    write_lens_page(parsed.output, record, losses, encoder, parsed.against)
+    bits = summary(losses)
     other = "; there is no other state to compare with"
-    if found["other_is"] is not None:
-        other = f", {found['other']:.4f} with another's ({found['other_is']})"
+    if bits["other_is"] is not None:
+        other = f", {bits['other']:.4f} with another's ({bits['other_is']})"
     console.print(
-        f"{found['predicted']:,} tokens: {found['own']:.4f} bits each with the state, "
-        f"{found['without']:.4f} without{other}.\nPage: {parsed.output}",
+        f"{bits['predicted']:,} tokens: {bits['own']:.4f} bits each with the state, "
+        f"{bits['without']:.4f} without{other}.\nPage: {parsed.output}",
         soft_wrap=True,
     )

@@ -1,56 +1,56 @@
-"""The verb plan: what a training will take, before it is begun."""
+"""The verb plan: what a training will cost, before it begins."""
 
-import argparse
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
-from rich.console import Console
+from .verb import OptionsVerb
 
-from ..language.options import for_plain_twin
-from ..planning.options import ALIASES, PlanOptions
-from ..planning.predict import plan
-from ..planning.prediction_checks import calibration, check, markdown
-from ..planning.show import show_plan
-from ..runs.provenance import provenance, write_record
-from ..runs.settings import add_flags, build, given_settings
+if TYPE_CHECKING:
+    from rich.console import Console
 
-Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+    from ..planning.options import PlanOptions
 
-
-def add_plan(verbs: Verbs) -> None:
-    verb = verbs.add_parser(
-        "plan",
-        help="what a training will take: memory, time, GPU hours, talk between GPUs",
+VERBS = (
+    OptionsVerb(
+        name="plan",
+        help="predict memory, time, GPU hours and communication of a training",
         description="Predict what holdover train will take on given GPUs: FLOPs, memory by part, "
-        "seconds of a step, time and GPU hours, checkpoints and failures. Nothing is downloaded but a "
-        "model's configuration, and no weights are made. --check compares with records of real runs.",
+        "seconds of a step, time and GPU hours, checkpoints and failures. It downloads only a model's "
+        "configuration and creates no weights. --check compares with records of real runs.",
         epilog="As in: holdover plan --model llama --gpus 64 --hardware h200 --rows 64 --windows 8 "
         "--window 2048 --recompute window --shard --tokens 100e9",
-        allow_abbrev=False,
-    )
-    add_flags(verb, PlanOptions, ALIASES)
-    verb.set_defaults(run=run_plan, verb=verb)
+        options="planning.options:PlanOptions",
+        given_as="language.options:for_plain_twin",
+        run="cli.plan:run_plan",
+    ),
+)
 
 
-def run_plan(parsed: argparse.Namespace) -> None:
-    given = given_settings(PlanOptions, parsed, ALIASES)
-    options = build(PlanOptions, for_plain_twin(given))
+def run_plan(options: "PlanOptions") -> None:
+    from rich.console import Console
+
+    from ..planning.predict import plan
+    from ..planning.show import show_plan
+    from ..runs.provenance import provenance, write_record
+
     console = Console(highlight=False)
     if options.check:
-        show_check(options, console)
+        _show_check(options, console)
         return
-    found = plan(options)
-    show_plan(found, console)
+    prediction = plan(options)
+    show_plan(prediction, console)
     if options.json is not None:
-        write_record(options.json, {"plan": found.to_dict(), "provenance": provenance()})
-    if found.misfit is not None:
-        raise ValueError(found.misfit)
+        write_record(options.json, {"plan": prediction.to_dict(), "provenance": provenance()})
+    if prediction.misfit is not None:
+        raise ValueError(prediction.misfit)
 
 
-def show_check(options: PlanOptions, console: Console) -> None:
-    checked, talks = check(options.check)
-    console.print(markdown(checked, talks), soft_wrap=True, markup=False)
-    if any(one.large for one in checked) and not all(one.large for one in checked):
-        utilisation, launch = calibration(checked)
+def _show_check(options: "PlanOptions", console: "Console") -> None:
+    from ..planning.prediction_checks import calibration, check, markdown
+
+    comparisons, communication = check(options.check)
+    console.print(markdown(comparisons, communication), soft_wrap=True, markup=False)
+    if len({one.large for one in comparisons}) == 2:
+        utilisation, launch = calibration(comparisons)
         console.print(
             f"\nMedians: {utilisation:.2f} of the peak in large windows, {1000 * launch:.1f} ms for a "
             "layer's launches in small ones.",

@@ -4,60 +4,78 @@ import argparse
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
+from .verb import Parser, Verb, find_verb
 
-from ..runs.settings import parse_words
-from ..slurm.follow import follow
-from ..slurm.records import Submission, find_jobs, read_submissions
-from ..slurm.request import ParsedRequest, Request, describe, submit
-from ..slurm.scheduler import cancel
-from ..slurm.states import ENDED, JobStatus, job_statuses
+if TYPE_CHECKING:
+    from ..slurm.records import Submission
+    from ..slurm.request import ParsedRequest
+    from ..slurm.states import JobStatus
 
-Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 JOBS = Path("runs/jobs")
-# Characters of what a job said last.
+# Characters of a job's last line.
 LONGEST = 120
 EXAMPLE = (
     "holdover submit --slurm partition=gpu gpus-per-node=1 time=4:00:00 -- train --config run.yaml"
 )
 
 
-def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words of submit, and the command that stands behind its --."""
-    words = list(words)
-    if words[:1] != ["submit"] or {"-h", "--help"} & set(words):
-        return words, []
-    place = words.index("--") if "--" in words else len(words)
-    if not words[place + 1 :]:
-        raise ValueError(f"What to run is missing: write it behind --, as in: {EXAMPLE}.")
-    return words[:place], words[place + 1 :]
+class SubmitVerb(Verb):
+    """Takes a command after --."""
+
+    def parse(self, words: Sequence[str]) -> argparse.Namespace:
+        words, command = list(words), []
+        if not {"-h", "--help"} & set(words):
+            end = words.index("--") if "--" in words else len(words)
+            words, command = words[:end], words[end + 1 :]
+            if not command:
+                raise ValueError(
+                    f"The command to run is missing: write it after --, as in: {EXAMPLE}."
+                )
+        parsed = super().parse(words)
+        parsed.command = command
+        return parsed
 
 
-def asked_settings(parser: argparse.ArgumentParser, words: Sequence[str]) -> ParsedRequest:
-    """What a command line asks for, without carrying it out."""
-    parsed = parse_words(parser, words)
-    return ParsedRequest(parsed.asked(parsed), getattr(parsed, "experiment", None))
-
-
-def add_submit(verbs: Verbs, read: Callable[[Sequence[str]], ParsedRequest]) -> None:
-    verb = verbs.add_parser(
-        "submit",
-        help="send a command to a SLURM cluster as a job, or as many",
+VERBS = (
+    SubmitVerb(
+        name="submit",
+        help="send a command to a SLURM cluster as one or more jobs",
         usage="holdover submit [--slurm KEY=VALUE ...] [--sweep KEY=VALUE,...] [flags] -- COMMAND ...",
         description="Send train, eval, run, qa train, qa eval, forecast train or forecast eval to a "
-        "SLURM cluster. Before its time limit, or when it has to make room, a job saves, is queued "
-        "again and continues exactly. Of an experiment (run), every run without a record is a job of "
-        "its own.",
+        "SLURM cluster. Before its time limit, and when it is preempted, a job saves, is queued again "
+        "and continues exactly. For an experiment (run), every run without a record becomes a job.",
         epilog=f"As in: {EXAMPLE}",
-        allow_abbrev=False,
-    )
-    verb.add_argument(
+        arguments="cli.submit:add_submit_flags",
+        run="cli.submit:submit",
+    ),
+    Verb(
+        name="jobs",
+        help="show, follow or cancel submitted jobs",
+        description="Show every job that was submitted from here: queued, running, done, failed, "
+        "cancelled, or lost if SLURM has no record of it; with the exit code and the job's last line.",
+        arguments="cli.submit:add_jobs_flags",
+        run="cli.submit:jobs",
+    ),
+)
+
+
+def read_command(words: Sequence[str]) -> "ParsedRequest":
+    """The checked settings of a command line, without carrying it out."""
+    from ..slurm.request import ParsedRequest
+    from .entry import VERBS
+
+    verb, rest = find_verb(VERBS, words)
+    parsed = verb.parse(rest)
+    return ParsedRequest(verb.settings(parsed), getattr(parsed, "experiment", None))
+
+
+def add_submit_flags(parser: Parser) -> None:
+    parser.add_argument(
         "--slurm",
         nargs="+",
         action="extend",
@@ -65,43 +83,42 @@ def add_submit(verbs: Verbs, read: Callable[[Sequence[str]], ParsedRequest]) -> 
         metavar="KEY=VALUE",
         help="options of sbatch: partition, account, qos, nodes, gpus-per-node, cpus-per-task, mem, "
         "time (default: 60 minutes), signal-delay-s (seconds of warning before the time limit, "
-        "default: 90), setup (a shell line; may be repeated) and all others that submitit knows; "
-        "extra.KEY=VALUE for those it does not",
+        "default: 90), setup (a shell line; may be repeated) and all others that submitit supports; "
+        "extra.KEY=VALUE for the rest",
     )
-    verb.add_argument(
+    parser.add_argument(
         "--sweep",
         action="append",
         default=[],
         metavar="KEY=VALUE,...",
         help="several values of a setting, a job each; may be repeated, for all combinations. Every job "
-        "has a folder inside --output. Values that hold commas are separated by semicolons",
+        "has a folder inside --output. Separate values that contain commas by semicolons",
     )
-    verb.add_argument(
+    parser.add_argument(
         "--processes-per-node",
         type=int,
         metavar="N",
-        help="processes that train, started by torchrun (default: one a GPU)",
+        help="processes that train, started by torchrun (default: one per GPU)",
     )
-    verb.add_argument(
+    parser.add_argument(
         "--requeues",
         type=int,
         default=20,
         metavar="N",
-        help="how many time limits a job may meet before it is not queued again (default: 20); being "
-        "preempted is not counted",
+        help="how often a job is queued again after its time limit (default: 20); preemptions do not "
+        "count",
     )
-    verb.add_argument(
-        "--follow", action="store_true", help="show what the jobs write until they have ended"
+    parser.add_argument(
+        "--follow", action="store_true", help="show the jobs' output until they have ended"
     )
-    verb.add_argument(
+    parser.add_argument(
         "--dry-run", action="store_true", help="print the script for sbatch, and send nothing"
     )
-    _add_folder(verb)
-    verb.set_defaults(run=lambda parsed: run_submit(parsed, read), verb=verb)
+    _add_folder(parser)
 
 
-def _add_folder(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument(
+def _add_folder(parser: Parser) -> None:
+    parser.add_argument(
         "--jobs",
         type=Path,
         default=JOBS,
@@ -110,8 +127,10 @@ def _add_folder(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def run_submit(parsed: argparse.Namespace, read: Callable[[Sequence[str]], ParsedRequest]) -> None:
-    request = Request(
+def submit(parsed: argparse.Namespace) -> None:
+    from ..slurm import request as requests
+
+    request = requests.Request(
         parsed.command,
         parsed.slurm,
         parsed.sweep,
@@ -120,9 +139,9 @@ def run_submit(parsed: argparse.Namespace, read: Callable[[Sequence[str]], Parse
         parsed.requeues,
     )
     if parsed.dry_run:
-        print(describe(request, read))
+        print(requests.describe(request, read_command))
         return
-    submission = submit(request, read)
+    submission = requests.submit(request, read_command)
     for job in submission.jobs:
         print(f"Job {job.id}: {job.name}")
     print(f"Logs: {submission.folder}   states: holdover jobs", flush=True)
@@ -130,91 +149,97 @@ def run_submit(parsed: argparse.Namespace, read: Callable[[Sequence[str]], Parse
         _follow(submission, [job.id for job in submission.jobs])
 
 
-def _follow(submission: Submission, ids: Sequence[str]) -> None:
+def _follow(submission: "Submission", ids: Sequence[str]) -> None:
+    from ..slurm.follow import follow
+
     try:
         ended = follow(submission, ids, lambda line: print(line, flush=True))
     except KeyboardInterrupt:
-        going = ", ".join(ids)
         print(
-            f"No longer following; the jobs go on ({going}): holdover jobs --follow ID follows again, "
-            "holdover jobs --cancel ID ends one.",
+            f"No longer following; the jobs go on ({', '.join(ids)}): holdover jobs --follow ID follows "
+            "again, holdover jobs --cancel ID cancels one.",
             file=sys.stderr,
         )
         return
-    bad = [f"{one.id} {_told(one)}" for one in ended if one.state != "done"]
+    bad = [f"{job.id} {_state(job)}" for job in ended if job.state != "done"]
     if bad:
-        raise ValueError(f"Not all jobs came to their end: {'; '.join(bad)}.")
+        raise ValueError(f"Not all jobs finished: {'; '.join(bad)}.")
 
 
-def add_jobs(verbs: Verbs) -> None:
-    verb = verbs.add_parser(
-        "jobs",
-        help="show, follow or cancel what was submitted",
-        description="Show every job that was submitted from here: queued, running, done, failed, "
-        "cancelled, or lost where SLURM knows it no more; with the exit code and what it said last.",
-        allow_abbrev=False,
+def add_jobs_flags(parser: Parser) -> None:
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument(
+        "--cancel", nargs="+", default=[], metavar="ID", help="cancel jobs, or a whole array"
     )
-    what = verb.add_mutually_exclusive_group()
-    what.add_argument(
-        "--cancel", nargs="+", default=[], metavar="ID", help="end jobs, or all of an array"
-    )
-    what.add_argument("--follow", metavar="ID", help="show what a job or an array writes")
-    what.add_argument("--json", action="store_true", help="as JSON")
-    _add_folder(verb)
-    verb.set_defaults(run=run_jobs, verb=verb)
+    action.add_argument("--follow", metavar="ID", help="show the output of a job or an array")
+    action.add_argument("--json", action="store_true", help="as JSON")
+    _add_folder(parser)
 
 
-def run_jobs(parsed: argparse.Namespace) -> None:
+def jobs(parsed: argparse.Namespace) -> None:
+    from ..slurm.records import find_jobs, read_submissions
+
     submissions = read_submissions(parsed.jobs)
     if parsed.follow:
         _follow(*find_jobs(submissions, parsed.follow))
     elif parsed.cancel:
-        # All are looked up before any is ended.
-        for submission, ids in [find_jobs(submissions, asked) for asked in parsed.cancel]:
+        # Find all jobs before cancelling any.
+        for submission, ids in [find_jobs(submissions, job) for job in parsed.cancel]:
             _cancel(submission, ids)
     elif parsed.json:
-        shown = [
-            {**asdict(one), "submission": submission.folder.name, "last_line": last}
-            for submission, one, last in _shown(submissions)
+        rows = [
+            {**asdict(job), "submission": submission.folder.name, "last_line": last}
+            for submission, job, last in job_rows(submissions)
         ]
-        print(json.dumps(shown, indent=2))
+        print(json.dumps(rows, indent=2))
     elif not submissions:
-        print(f"Nothing was submitted: there is no record in {parsed.jobs}.")
+        print(f"No jobs were submitted: there is no record in {parsed.jobs}.")
     else:
         _show(submissions)
 
 
-def _cancel(submission: Submission, ids: Sequence[str]) -> None:
-    ended = {one.id for one in job_statuses([submission]) if one.state in ENDED}
-    going = [job for job in ids if job not in ended]
-    if not going:
+def _cancel(submission: "Submission", ids: Sequence[str]) -> None:
+    from ..slurm.scheduler import cancel
+    from ..slurm.states import ENDED, job_statuses
+
+    ended = {job.id for job in job_statuses([submission]) if job.state in ENDED}
+    running = [job for job in ids if job not in ended]
+    if not running:
         print(f"Nothing to cancel: {', '.join(ids)} has ended.")
         return
-    cancel(going)
-    submission.cancelled += going
+    cancel(running)
+    submission.cancelled += running
     submission.write()
-    print(f"Cancelled: {', '.join(going)}")
+    print(f"Cancelled: {', '.join(running)}")
 
 
-def _shown(submissions: Sequence[Submission]) -> list[tuple[Submission, JobStatus, str]]:
+def job_rows(
+    submissions: "Sequence[Submission]",
+) -> "list[tuple[Submission, JobStatus, str]]":
+    """Every job with its submission and the last line of its log."""
+    from ..slurm.states import job_statuses
+
     owner = {job.id: submission for submission in submissions for job in submission.jobs}
     return [
-        (owner[one.id], one, owner[one.id].last_line(one.id, one.state == "failed"))
-        for one in job_statuses(submissions)
+        (owner[job.id], job, owner[job.id].last_line(job.id, job.state == "failed"))
+        for job in job_statuses(submissions)
     ]
 
 
-def _told(one: JobStatus) -> str:
-    return f"{one.state} ({one.why})" if one.why else one.state
+def _state(job: "JobStatus") -> str:
+    return f"{job.state} ({job.why})" if job.why else job.state
 
 
-def _show(submissions: Sequence[Submission]) -> None:
+def _show(submissions: "Sequence[Submission]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(box=None)
-    for column in ("job", "submission", "what", "state", "requeued", "said last"):
+    for column in ("job", "submission", "what", "state", "requeued", "last line"):
         table.add_column(column, overflow="fold", no_wrap=column in ("job", "state"))
-    for submission, one, last in _shown(submissions):
-        requeued = str(one.restarts or "")
-        # Warnings can be long, and what matters stands at their beginning.
-        said = textwrap.shorten(last, LONGEST, placeholder=" ...")
-        table.add_row(one.id, submission.folder.name, one.name, _told(one), requeued, said)
+    for submission, job, last in job_rows(submissions):
+        requeued = str(job.restarts or "")
+        # Warnings can be long, and their beginning matters most.
+        line = textwrap.shorten(last, LONGEST, placeholder=" ...")
+        table.add_row(job.id, submission.folder.name, job.name, _state(job), requeued, line)
     Console(highlight=False, markup=False).print(table)

@@ -4,38 +4,41 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..runs.settings import build
 from ..training.options import LoopOptions
 from .data.options import SeriesOptions
-from .models.registry import FORECASTERS
 
 ALIASES = {"lr": "learning_rate"}
+# The names in models/registry.py, and those with a decoder; a test compares them.
+FORECASTERS = ("informer", "dlinear", "lstm", "repeat", "seasonal")
+WITH_DECODER = ("informer",)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForecastOptions(LoopOptions, SeriesOptions):
     """The forecaster, and what a step reads."""
 
+    aliases = ALIASES
+
     model: str = ""
-    """Which forecaster: informer, dlinear, lstm, repeat or seasonal."""
+    """Forecaster to train: informer, dlinear, lstm, repeat or seasonal."""
     shape: dict[str, Any] = field(default_factory=dict)
-    """Changes of its configuration, as in d_model=64,rsa=true."""
+    """Changes to its configuration, as in d_model=64,rsa=true."""
     label_len: int | None = None
-    """Of informer: the observed rows that its decoder reads once more; without it half of past."""
+    """For informer: observed rows that its decoder reads again; defaults to half of past."""
     rows: int = 32
     """Windows of a batch."""
     order: Literal["shuffled", "sequential"] = "shuffled"
-    """Order of the training windows: another one in every epoch, or as they stand."""
+    """Order of the training windows: shuffled anew in every epoch, or as in the file."""
     replay: bool = True
-    """On a GPU: record the first step's kernels and replay them (a CUDA graph), which spares Python
+    """On a GPU: record the first step's kernels and replay them (a CUDA graph), which saves Python
     from starting each of hundreds."""
     check_compiled: bool = True
-    """With compile: compare its gradients with those of the step as it was written, before the first
-    step and behind steps 100, 1,000, 10,000, ..., and refuse wrong ones."""
+    """With compile: compare the compiled gradients with the eager ones before the first step and after
+    steps 100, 1,000, 10,000, ..., and refuse wrong ones."""
     output: Path = Path("runs/forecast")
     """Folder of the run: checkpoints, log.jsonl, settings."""
     learning_rate: float = 1e-4
-    """Of all weights."""
+    """Learning rate of all weights."""
     warm_up: int = 0
     """Steps over which the learning rate rises from zero."""
     schedule: Literal["constant", "linear", "cosine", "halving"] = "halving"
@@ -44,13 +47,13 @@ class ForecastOptions(LoopOptions, SeriesOptions):
     clip: float | None = None
     """Largest norm of the gradient; none does not clip."""
     epochs: int = 6
-    """Times all windows are read."""
+    """Passes over the training windows."""
     max_tokens: int | None = None
-    """Stop after so many rows were read, those of every window counted."""
+    """Stop after this many rows, counted in every window that contains them."""
     validate_every: int | None = None
     """Rows between validations; none validates at the end of every epoch."""
     seed: int = 0
-    """Of weights, dropout and the order of windows."""
+    """Seed for weights, dropout and the order of windows."""
 
     def __post_init__(self) -> None:
         LoopOptions.__post_init__(self)
@@ -59,23 +62,21 @@ class ForecastOptions(LoopOptions, SeriesOptions):
             raise ValueError(
                 f"model={self.model!r} is no forecaster: choose from {', '.join(FORECASTERS)}."
             )
-        if self.rows < 1:
-            raise ValueError(f"rows={self.rows} must be at least 1.")
-        if self.label_len is not None and not FORECASTERS[self.model].decodes:
+        self.check_at_least(rows=1)
+        if self.label_len is not None and self.model not in WITH_DECODER:
             raise ValueError(
                 f"label_len={self.label_len} is for a decoder, and {self.model} has none: leave it out."
             )
         if self.compile and self.model != "informer":
-            raise ValueError(f"compile is for informer, and {self.model} is small: leave it out.")
+            raise ValueError(
+                f"compile=True is for informer, and {self.model} is small: leave it out."
+            )
         if self.shard:
-            raise ValueError("shard is for large models, and a forecaster is small: leave it out.")
+            raise ValueError(
+                "shard=True is for large models, and a forecaster is small: leave it out."
+            )
         if self.added_learning_rate != LoopOptions.added_learning_rate:
             raise ValueError(
-                "added_learning_rate is for what was added to a pretrained model, and a forecaster is "
+                "added_learning_rate is for weights added to a pretrained model, and a forecaster is "
                 "trained as a whole: leave it out."
             )
-
-    @classmethod
-    def of(cls, **settings: Any) -> "ForecastOptions":
-        """From values as a settings file has them."""
-        return build(cls, settings, aliases=ALIASES)

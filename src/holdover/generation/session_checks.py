@@ -1,4 +1,4 @@
-"""What a session is asked for: refused in a sentence before anything is done for it."""
+"""Checks the arguments of session calls, before the session does anything."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,7 +10,7 @@ ERRORS = ("strict", "replace")
 
 
 def check_exists(path: Path | None) -> None:
-    """Refuse a text file that is not there."""
+    """Refuse a text file that does not exist."""
     if path is not None and not path.is_file():
         raise FileNotFoundError(f"There is no text file at {path}.")
 
@@ -18,8 +18,8 @@ def check_exists(path: Path | None) -> None:
 def check_errors(errors: Any) -> None:
     if errors not in ERRORS:
         raise ValueError(
-            f'errors={errors!r} is not known: give "strict" to refuse bytes that are no UTF-8, or '
-            '"replace" to go on with the replacement character.'
+            f'errors={errors!r} is not valid: give "strict" to refuse bytes that are not UTF-8, or '
+            '"replace" to use the replacement character.'
         )
 
 
@@ -31,20 +31,24 @@ def checked_seed(seed: Any) -> int:
 
 def checked_tokens(tokens: Any) -> int:
     if not isinstance(tokens, int | np.integer) or tokens < 0:
-        raise ValueError(f"{tokens!r} is no number of tokens: say how many to write.")
+        raise ValueError(
+            f"{tokens!r} is not a number of tokens to write: give a whole number of at least 0."
+        )
     return int(tokens)
 
 
 def checked_stops(stop: Any) -> tuple[str, ...]:
-    """One text or several, as several."""
+    """One stop text or several, as a tuple."""
     stops = (stop,) if isinstance(stop, str) or not isinstance(stop, Iterable) else tuple(stop)
     for text in stops:
         if not isinstance(text, str):
             raise TypeError(
-                f"stop={stop!r} is no text to stop behind: give a str, or several of them."
+                f"stop={stop!r} must be a text after which to stop: give a str, or several of them."
             )
     if not all(stops):
-        raise ValueError("stop holds an empty text, which would end writing at once.")
+        raise ValueError(
+            "stop contains an empty text, which would end writing at once: leave it out."
+        )
     return stops
 
 

@@ -1,12 +1,16 @@
-"""Where a session is in its text, as a value: what changes while it reads and writes, and is saved."""
+"""A session's position in its text, as a value: everything that changes while it reads and writes.
+
+Importing this module does not import torch.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-from ..state import State
+    from ..state import State
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class Sampling:
         if not (self.temperature == 0 or 1e-3 <= self.temperature <= 1e3):
             raise ValueError(
                 f"temperature={self.temperature} is not a temperature: 0 takes the most probable "
-                "token, 1 samples from the model as it is, 0.001 to 1000 can be asked for."
+                "token, 1 samples from the model as it is, and 0.001 to 1000 are allowed."
             )
         if self.top_k is not None and (type(self.top_k) is not int or self.top_k < 1):
             raise ValueError(f"top_k={self.top_k} must be a whole number of at least 1.")
@@ -31,7 +35,7 @@ class Sampling:
     def changed(
         self, temperature: float | None, top_k: int | None, top_p: float | None
     ) -> "Sampling":
-        """With what is given; top_k=0 and top_p=1 take the limit away."""
+        """With the given values; None keeps the value, top_k=0 and top_p=1 remove the limit."""
         return Sampling(
             self.temperature if temperature is None else float(temperature),
             self.top_k if top_k is None else top_k or None,
@@ -41,38 +45,38 @@ class Sampling:
 
 @dataclass(frozen=True)
 class FileRead:
-    """A file that was read into the session, or begun."""
+    """A file that the session has read completely or in part."""
 
     name: str
-    size: int  # of the file as it lies on disk
+    size: int  # of the file on disk
     sha256: str
-    tokens: int = 0  # read so far: where reading goes on
-    bytes: int = 0  # of its text that these tokens stand for
+    tokens: int = 0  # read so far
+    bytes: int = 0  # of its text, for these tokens
     finished: bool = False
 
 
 @dataclass(frozen=True)
 class SessionPosition:
-    """Where a session is in its text: all of it that changes."""
+    """A session's position in its text, and everything else that changes."""
 
-    random: Tensor  # the generator's
+    random: "Tensor"  # the generator's state
     sampling: Sampling = Sampling()
-    state: State | None = None  # what was carried into the open window
+    state: "State | None" = None  # the state carried into the open window
     open: tuple[int, ...] = ()  # tokens of the open window, without those of the overlap
-    unread: int | None = None  # chosen, not read yet
+    unread: int | None = None  # a sampled token that is not read yet
     position: int = 0  # tokens read and written
-    unfinished: bytes = b""  # of a character that was written in part
+    unfinished: bytes = b""  # the first bytes of a character
     files: tuple[FileRead, ...] = ()
 
 
 @dataclass(frozen=True)
 class SavedSession:
-    """What a session file holds."""
+    """The content of a session file."""
 
     place: SessionPosition
-    owner: Mapping[str, Any]  # of the model, as in State
+    owner: Mapping[str, Any]  # the model, as in State
     tokenizer: str  # its fingerprint
-    tokenizer_name: str | None = None  # as they were asked for
+    tokenizer_name: str | None = None  # as given
     model_name: str | None = None
     size: int = field(default=0, compare=False)  # of the file
 
@@ -83,7 +87,7 @@ class SavedSession:
 
 
 def layout(read: int, window: int, overlap: int) -> tuple[int, int]:
-    """(windows begun, new tokens in the last of them) after so many tokens."""
+    """(windows begun, new tokens in the last window) after `read` tokens."""
     if read <= window:
         return int(read > 0), read
     following = -(-(read - window) // (window - overlap))

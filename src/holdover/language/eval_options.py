@@ -2,15 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from ..runs.settings import build
 from ..text.options import TextOptions
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvalOptions(TextOptions):
-    """The model, what is measured, where it is written."""
+    """The model, the measurements, and where they are written."""
 
     model: str = ""
     """Name or folder of a language model, of a holdover model, or of a run (its best checkpoint)."""
@@ -19,76 +18,59 @@ class EvalOptions(TextOptions):
     trust_remote_code: bool = False
     """Execute Python code that comes with the model or its tokenizer. Read that code first."""
     split: Literal["test", "valid", "train", "all"] = "test"
-    """Split of the corpus. A text without splits is read whole (test, all), or its held-out end
-    (valid); of a text that the model was trained on, test is the held-out end too."""
+    """Split of the corpus. A text without splits is read completely (test, all) or only its held-out
+    end (valid). If the model was trained on that text, test is the held-out end too."""
     window: int | None = None
-    """Tokens a window holds; none takes what the model was trained with (stock models: 300)."""
+    """Tokens in a window; none takes the length used in training (stock models: 300)."""
     overlap: tuple[int, ...] = ()
     """Overlaps, one row of the table each, as in 0,5,10,30,50; none takes the trained one."""
     memory_length: int | None = None
     """Positions that models with a memory of their own keep (recurrence memory: XLNet, Transformer-XL);
-    none keeps what they were trained with."""
+    none keeps as many as in training."""
     carry: int | Literal["document"] = "document"
-    """How far the state goes: through whole documents, or reset after so many windows."""
+    """How far the state is carried: through each document, or for this many windows."""
     rows: int = 16
-    """Documents (or windows of a plain model) that are read side by side."""
+    """Documents (or windows of a plain model) in a batch."""
     document_tokens: int | None = None
-    """Read no more than so many tokens of each document."""
+    """Read at most this many tokens of each document."""
     documents: int | None = None
-    """Read no more than so many documents."""
+    """Read at most this many documents."""
     metrics: bool = True
-    """Accuracy, precision, recall, F1 and AUC of the next token, beside perplexity."""
+    """Accuracy, precision, recall, F1 and AUC of the next token, in addition to perplexity."""
     classes: int = 1000
-    """Most frequent tokens over which subword models are measured as classifiers; byte vocabularies
-    always are over all of them."""
+    """Number of the most frequent tokens used as classes for those metrics with subword models; byte
+    vocabularies always use all of them."""
     diagnose_state: bool = True
-    """For recurrent models: the same windows without the state, with another document's, with less
-    history, and how far gradients reach."""
+    """For recurrent models: read the same windows without the state, with another document's state and
+    with less history, and measure how far gradients reach."""
     history: int = 4
-    """Windows of history that are tried."""
+    """Largest number of windows of history to try."""
     diagnose_windows: int = 400
-    """Windows, drawn at random, that are read for it."""
+    """Windows to draw at random for that diagnosis."""
     timed_windows: int = 240
-    """Windows that are read twice more, to see how fast that is and how much memory it takes."""
+    """Windows to read two more times, to measure speed and memory."""
     seed: int = 0
-    """Of the intervals and of the windows that are drawn."""
+    """Seed for the intervals and for drawing windows."""
     draws: int = 2000
-    """Of the bootstrap."""
+    """Bootstrap draws for each interval."""
     bf16: bool = False
     """Mixed precision: bfloat16 products."""
     compile: bool = False
     """Compile the step."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to read."""
+    """Device to evaluate on."""
     output: Path = Path("runs/eval")
     """Folder for the record (eval.json) and the plots."""
     plots: bool = True
-    """Write plots beside the record, as PNG and SVG."""
+    """Write plots next to the record, as PNG and SVG."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, hint in (("model", "runs/train"), ("data", "novel.txt")):
-            if not getattr(self, name):
-                raise ValueError(f"Say which {name}: for example --{name} {hint}.")
-        least = {"window": 1, "rows": 1, "document_tokens": 2, "documents": 1, "classes": 2}
-        least |= {
-            "memory_length": 1,
-            "timed_windows": 1,
-            "history": 1,
-            "diagnose_windows": 2,
-            "draws": 100,
-            "seed": 0,
-        }
-        for name, value in least.items():
-            given = getattr(self, name)
-            if given is not None and given < value:
-                raise ValueError(f"{name}={given} must be at least {value}.")
+        self.check_given(model="runs/train", data="novel.txt")
+        self.check_at_least(window=1, rows=1, document_tokens=2, documents=1, classes=2)
+        self.check_at_least(memory_length=1, timed_windows=1, history=1, diagnose_windows=2)
+        self.check_at_least(draws=100, seed=0)
         if self.carry != "document" and self.carry < 1:
             raise ValueError(f"carry={self.carry} must be the word document or at least 1 window.")
         if any(overlap < 0 for overlap in self.overlap):
-            raise ValueError(f"overlap={self.overlap}: an overlap cannot be negative.")
-
-    @classmethod
-    def of(cls, **settings: Any) -> "EvalOptions":
-        """From values as a settings file has them: paths as text, one overlap or several."""
-        return build(cls, settings)
+            raise ValueError(f"overlap={self.overlap} must not contain negative numbers.")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..config import RecurrenceConfig
-from ..runs.settings import build
+from ..runs.settings import Settings
 from ..training.options import ALIASES as TRAIN_ALIASES
 
 ALIASES = {**TRAIN_ALIASES, "recompute": "recurrence.recompute"}
@@ -60,8 +60,10 @@ class PlannedRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanOptions:
+class PlanOptions(Settings):
     """The settings of holdover train that affect its cost, and the machines."""
+
+    aliases = ALIASES
 
     model: str = ""
     """Hugging Face causal language model: a name, a folder or a model type (llama). Only its
@@ -135,11 +137,6 @@ class PlanOptions:
             raise ValueError("--compile does not work with --shard: leave one of them out.")
         if self.shard and self.gpus == 1:
             raise ValueError("--shard needs several GPUs: leave it out, or give more --gpus.")
-
-    @classmethod
-    def of(cls, **settings: Any) -> "PlanOptions":
-        """From values as in a settings file: paths as text, `window` and `overlap` at the top level."""
-        return build(cls, settings, aliases=ALIASES)
 
     def run(self) -> PlannedRun:
         """For the process with the most rows."""

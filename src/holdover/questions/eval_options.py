@@ -1,20 +1,20 @@
-"""Settings of evaluating a reader and of asking it something."""
+"""Settings of evaluating a reader and of asking it a question."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from ..runs.settings import build
+from ..runs.settings import Settings
 from .data_options import QuestionOptions
 
 
 @dataclass(frozen=True, kw_only=True)
 class QAEvalOptions(QuestionOptions):
-    """What is scored, and beside what."""
+    """What to score, and against which other readers."""
 
     model: str = ""
-    """Folder of a reader, or of the run that trained it. Without data it is scored on what its training
-    kept apart: another split, the file it validated on, or the end that was held out."""
+    """Folder of a reader, or of the run that trained it. Without data it is scored on data held out from
+    its training: another split, the file it validated on, or the end of its file."""
     trust_remote_code: bool = False
     """Execute Python code that comes with the tokenizer. Read that code first."""
     against: tuple[str, ...] = ()
@@ -24,35 +24,29 @@ class QAEvalOptions(QuestionOptions):
     rows: int = 8
     """Questions of a batch."""
     longest_answer: int = 30
-    """Tokens that an answer may have."""
+    """Most tokens of an answer."""
     diagnose_state: bool = True
-    """Read the questions again without the state and with another question's."""
+    """Read the questions again without the state and with another question's state."""
     draws: int = 2000
-    """Draws behind each interval."""
+    """Bootstrap draws for each interval."""
     seed: int = 0
-    """Of these draws, and of whose state is given to whom."""
+    """Seed for these draws, and for choosing the other question's state."""
     bf16: bool = False
     """Mixed precision: bfloat16 products."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to read."""
+    """Device to evaluate on."""
     output: Path = Path("runs/qa-eval")
     """Folder for the record and the answers."""
 
     def __post_init__(self) -> None:
         QuestionOptions.__post_init__(self)
-        check_model(self.model)
-        for name in ("rows", "longest_answer", "draws"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1.")
-
-    @classmethod
-    def of(cls, **settings: Any) -> "QAEvalOptions":
-        return build(cls, settings)
+        self.check_given(model="runs/qa")
+        self.check_at_least(rows=1, longest_answer=1, draws=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskOptions:
-    """What is asked, and of which text."""
+class AskOptions(Settings):
+    """The question, and the text to search."""
 
     model: str = ""
     """Folder of a reader, or of the run that trained it."""
@@ -61,29 +55,18 @@ class AskOptions:
     question: str = ""
     """The question."""
     context: str = "-"
-    """Text file that answers it, or - for what is typed or piped in."""
+    """Text file that answers it, or - for standard input."""
     longest_answer: int = 30
-    """Tokens that the answer may have."""
+    """Most tokens of the answer."""
     around: int = 150
-    """Characters of the text that are shown on either side of the answer."""
+    """Characters of the text to show on either side of the answer."""
     json: bool = False
-    """Print one JSON object in place of lines to read."""
+    """Print one JSON object instead of text."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to read."""
+    """Device to run on."""
 
     def __post_init__(self) -> None:
-        check_model(self.model)
+        self.check_given(model="runs/qa")
         if not self.question.strip():
             raise ValueError('Ask something: for example --question "Who wrote it?".')
-        for name, least in (("longest_answer", 1), ("around", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least {least}.")
-
-    @classmethod
-    def of(cls, **settings: Any) -> "AskOptions":
-        return build(cls, settings)
-
-
-def check_model(model: str) -> None:
-    if not model:
-        raise ValueError("Say which model: for example --model runs/qa.")
+        self.check_at_least(longest_answer=1, around=0)

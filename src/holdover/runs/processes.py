@@ -1,13 +1,12 @@
-"""Several processes that train one model: what is whose, and how they agree.
+"""Several processes that train one model: which rows are whose, and how they communicate.
 
-* Alone, everything here is what it is for one process, and nothing is sent.
-* Python objects are told over a group of their own (gloo) that waits for long: one process downloads and
-  encodes while the others wait for it. Tensors of a step are summed in the default group.
-* A failure is raised by the process that met it; the others raise FailedElsewhereError, and are silent.
+* In a single process, every function here does its work locally and sends nothing.
+* Python objects are sent over a gloo group with a long timeout: one process downloads and encodes while
+  the others wait. Tensors of a step are summed in the default group.
+* A failure is raised in the process where it happens; the others raise FailedElsewhereError silently.
 """
 
 import hashlib
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,53 +17,49 @@ from accelerate import PartialState
 from torch import Tensor
 from torch import distributed as dist
 
-Found = TypeVar("Found")
+from .launch import FailedElsewhereError, started_processes
 
-# A corpus may take hours to encode; a process that is lost ends the waiting at once.
+T = TypeVar("T")
+
+# A corpus may take hours to encode; a lost process ends the wait at once.
 LONGEST_WAIT = timedelta(days=2)
-
-
-class FailedElsewhereError(Exception):
-    """Another process cannot go on, and has said why."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """The part of one process in what all of them read."""
+    """The part of a batch that belongs to one process."""
 
     number: int = 0
     of: int = 1
 
     def rows(self, count: int) -> range:
-        """Its part of `count` rows in a batch: consecutive, and as many as others' give or take one."""
+        """Its rows of a batch with `count` rows: consecutive, equal shares up to one row."""
         return range(count * self.number // self.of, count * (self.number + 1) // self.of)
 
     def rows_or_idle(self, count: int) -> tuple[range, bool]:
-        """The same where a batch may have fewer rows than there are processes: one without a row reads
-        the first, as all take part in every step, and is idle: what it says of it does not count."""
+        """The same for batches that may have fewer rows than there are processes.
+
+        All processes must take part in every step. One without a row reads the first row and is idle:
+        its results do not count.
+        """
         own = self.rows(count)
         return (own, False) if own else (range(1), True)
 
-    def dealt(self, items: Sequence[Found]) -> Sequence[Found]:
-        """Its part of items in order of size: every so many-th, so that all get like sizes."""
+    def dealt(self, items: Sequence[T]) -> Sequence[T]:
+        """Its part of items in order of size: every N-th of N processes, so that sizes are similar."""
         return items[self.number :: self.of]
 
 
 class _Talk:
-    """The group over which objects are told; it lives as long as the process group."""
+    """The group that sends objects; it lives as long as the process group."""
 
     group: Any = None
 
 
-def started_processes() -> int:
-    """How many processes a launcher says it has started."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
 def join(cpu: bool) -> torch.device:
-    """Meet the other processes that were started, on a device of one's own; alone, where it is."""
+    """Join the other processes, each on its own device; a single process only gets its device."""
     if started_processes() > 1 and _Talk.group is None:
-        # A launcher's environment, whichever it is, is accelerate's to read.
+        # accelerate reads the environment of every launcher.
         device = PartialState(cpu=cpu).device
         assert device is not None
         open_talk()
@@ -78,7 +73,7 @@ def open_talk() -> None:
 
 
 def close_talk() -> None:
-    """Leave the other processes behind in good order."""
+    """Leave the process group."""
     if _Talk.group is not None:
         _Talk.group = None
         dist.destroy_process_group()
@@ -94,8 +89,8 @@ def is_first() -> bool:
     return own_share().number == 0
 
 
-def all_gather_objects(work: Callable[[], Found]) -> list[Found]:
-    """What every process finds, in their order, told to all; where one fails, all end."""
+def all_gather_objects(work: Callable[[], T]) -> list[T]:
+    """Every process's result, in order, sent to all; if one fails, all end."""
     if _Talk.group is None:
         return [work()]
     result, failure = None, None
@@ -103,59 +98,64 @@ def all_gather_objects(work: Callable[[], Found]) -> list[Found]:
         result = work()
     except Exception as error:
         failure = error
-    told: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(told, (result, failure is not None), group=_Talk.group)
+    results: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(results, (result, failure is not None), group=_Talk.group)
     if failure is not None:
         raise failure
-    if any(failed for _, failed in told):
+    if any(failed for _, failed in results):
         raise FailedElsewhereError
-    return [found for found, _ in told]
+    return [result for result, _ in results]
 
 
-def rank0_broadcast(work: Callable[[], Found]) -> Found:
-    """What the first process finds, told to all; the others only wait."""
+def rank0_broadcast(work: Callable[[], T]) -> T:
+    """The first process's result, sent to all; the others only wait."""
     if _Talk.group is None:
         return work()
-    told: list[Any] = [None, False]
+    sent: list[Any] = [None, False]
     failure = None
     if is_first():
         try:
-            told = [work(), False]
+            sent = [work(), False]
         except Exception as error:
-            told, failure = [None, True], error
-    dist.broadcast_object_list(told, src=0, group=_Talk.group)
+            sent, failure = [None, True], error
+    dist.broadcast_object_list(sent, src=0, group=_Talk.group)
     if failure is not None:
         raise failure
-    if told[1]:
+    result, failed = sent
+    if failed:
         raise FailedElsewhereError
-    return told[0]
+    return result
 
 
-def rank0_first(work: Callable[[], Found]) -> Found:
-    """Done by every process, by the first one alone at first: others find what it has left on disk."""
-    mine: list[Found] = []
-    rank0_broadcast(lambda: mine.append(work()))
-    return mine[0] if mine else work()
+def rank0_first(work: Callable[[], T]) -> T:
+    """Do the work in every process, the first one before the others, which then reuse its files."""
+    own: list[T] = []
+    rank0_broadcast(lambda: own.append(work()))
+    return own[0] if own else work()
 
 
 def summed(values: Tensor) -> Tensor:
-    """The sum over all processes, without waiting for it where the device need not."""
+    """The sum over all processes; a GPU does not wait for it."""
     if own_share().of > 1:
         dist.all_reduce(values)
     return values
 
 
 def is_lost_peer(error: BaseException) -> bool:
-    """Whether an error of torch says that another process is gone."""
-    told = str(error)
+    """Whether an error of torch means that another process is gone."""
+    message = str(error)
     return isinstance(error, dist.DistError) or (
-        isinstance(error, RuntimeError) and ("gloo" in told or "Connection closed by peer" in told)
+        isinstance(error, RuntimeError)
+        and ("gloo" in message or "Connection closed by peer" in message)
     )
 
 
 def seed_rank(seed: int, step: int) -> None:
-    """Draw other random numbers than the other processes: the first goes on as if it were alone, the
-    others begin anew with every step, so that nothing of theirs needs saving."""
+    """Give every process its own random numbers.
+
+    The first continues as a single process would. The others are seeded anew at every step, so that
+    their random state need not be saved.
+    """
     number = own_share().number
     if number:
         digest = hashlib.sha256(f"{seed} {step} {number}".encode()).digest()

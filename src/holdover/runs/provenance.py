@@ -1,4 +1,4 @@
-"""Result records: where a number comes from, written beside it."""
+"""Result records, each with its provenance: command, commit, versions, device."""
 
 import datetime
 import json
@@ -10,19 +10,20 @@ import sys
 from collections.abc import Container
 from importlib import metadata
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from ..storage import write_atomically
 
+if TYPE_CHECKING:
+    import torch
+
 PACKAGES = ("holdover", "torch", "transformers", "tokenizers", "accelerate", "peft", "numpy")
-# Folders of a checkout that hold what was found, and nothing that runs.
+# Folders of a checkout that hold results and pages, but no code.
 WRITTEN = ("results", "docs")
 
 
-def provenance(device: torch.device | None = None) -> dict[str, Any]:
-    """Command, commit, versions and device of this process (on a GPU, unless another is named)."""
+def provenance(device: "torch.device | None" = None) -> dict[str, Any]:
+    """Command, commit, versions and device of this process (the GPU if there is one, by default)."""
     return {
         "command": _command(),
         "commit": _commit(),
@@ -34,7 +35,7 @@ def provenance(device: torch.device | None = None) -> dict[str, Any]:
 
 
 def _command() -> str:
-    """As it would be typed again."""
+    """The command line of this process, as it would be typed again."""
     program, *arguments = sys.argv
     name = Path(program).name
     words = ["holdover"] if name in ("holdover", "__main__.py") else ["python", name]
@@ -43,24 +44,29 @@ def _command() -> str:
     return shlex.join([*words, *map(_without_machine_path, arguments)])
 
 
-def device_name(device: torch.device | None = None) -> str:
+def device_name(device: "torch.device | None" = None) -> str:
+    import torch
+
     if torch.cuda.is_available() and (device is None or device.type == "cuda"):
         return torch.cuda.get_device_name()
     return f"CPU, {os.cpu_count()} cores"
 
 
-def choose_device(name: str) -> torch.device:
-    """auto, cpu or cuda."""
+def choose_device(name: str) -> "torch.device":
+    """The device that `auto`, `cpu` or `cuda` stands for."""
+    # Here, so that commands that only read files and records start without torch.
+    import torch
+
     if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device=cuda was asked for, and torch sees no GPU: give --device cpu.")
+        raise ValueError("device=cuda needs a GPU, and torch finds none: give --device cpu.")
     return torch.device("cuda" if torch.cuda.is_available() and name != "cpu" else "cpu")
 
 
 def make_folder(folder: Path, flag: str = "--output") -> None:
-    """Make a folder and write to it, so that what cannot be written is known before the work."""
+    """Make a folder and write a test file to it, so that a failure comes before the work."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # Of its own name: several processes may look at once.
+        # Its own name: several processes may test the folder at the same time.
         probe = folder / f".writable.{os.getpid()}"
         write_atomically(probe, b"")
         probe.unlink()
@@ -76,7 +82,7 @@ def write_record(path: Path, record: dict[str, Any]) -> None:
 
 
 def shown_name(given: str) -> str:
-    """What something is called, not the place where this machine keeps it."""
+    """The name of a file, folder or model, without the path on this machine."""
     path = Path(given)
     if not path.is_absolute() and not path.exists():
         return given  # a name on the hub
@@ -84,7 +90,7 @@ def shown_name(given: str) -> str:
 
 
 def fresh_name(name: str, taken: Container[str]) -> str:
-    """A name that no other curve or row has."""
+    """The name, with a number added if it is taken."""
     number, fresh = 2, name
     while fresh in taken:
         fresh, number = f"{name} ({number})", number + 1
@@ -92,8 +98,8 @@ def fresh_name(name: str, taken: Container[str]) -> str:
 
 
 def redact_paths(options: dict[str, Any]) -> dict[str, Any]:
-    """Settings as they were given, with names for the files and folders of this machine."""
-    places = (
+    """Settings with the paths of this machine replaced by the names of files and folders."""
+    paths = (
         "data_dir",
         "cache_dir",
         "output",
@@ -108,13 +114,13 @@ def redact_paths(options: dict[str, Any]) -> dict[str, Any]:
         return [shown_name(v) for v in value] if isinstance(value, list) else shown_name(value)
 
     return {
-        key: shown(value) if key in places and value is not None else value
+        key: shown(value) if key in paths and value is not None else value
         for key, value in options.items()
     }
 
 
 def _without_machine_path(argument: str) -> str:
-    """A path out of this folder says where a machine keeps its files, which is nobody's business."""
+    """The argument; a path that leads out of the working folder is shortened to its name."""
     key, equals, value = argument.partition("=")
     if equals and _leads_out(value):
         return f"{key}={Path(value).name}"
@@ -126,13 +132,13 @@ def _leads_out(argument: str) -> bool:
 
 
 def _commit() -> str | None:
-    # Machines that get a copy of the tree without its history are told by the environment.
-    told = os.environ.get("HOLDOVER_COMMIT")
-    if told:
-        return told
+    # For machines that have a copy of the tree without the git history.
+    commit = os.environ.get("HOLDOVER_COMMIT")
+    if commit:
+        return commit
     try:
         commit = _git("describe", "--always", "--abbrev=12", "--exclude=*")
-        # Not what is written beside the code: records that runs replace, pages that are made of them.
+        # Changes outside the code do not count: runs replace records, and pages are made from them.
         others = [f":(top,exclude){folder}" for folder in WRITTEN]
         changed = _git("diff", "--name-only", "HEAD", "--", ":(top)", *others)
     except (OSError, subprocess.CalledProcessError):

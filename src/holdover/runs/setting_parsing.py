@@ -1,4 +1,4 @@
-"""Kinds of settings: what a word or a value of a file becomes for an annotation, and its name."""
+"""Converts words and values of files to the types of settings, and names these types in messages."""
 
 import types
 from collections.abc import Mapping
@@ -7,8 +7,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 
 def as_annotated(annotation: Any, value: Any) -> Any:
-    """The value as the annotation wants it; ValueError where it cannot be that."""
-    # None first: the word none would be a name or a path like any other.
+    """The value converted to the annotated type; ValueError if that is impossible."""
+    # None first: otherwise the word none would become a name or a path.
     for kind in sorted(_kinds(annotation), key=lambda kind: kind is not types.NoneType):
         try:
             return _as_kind(kind, value)
@@ -52,9 +52,9 @@ def _as_kind(kind: Any, value: Any) -> Any:
         if isinstance(value, (str, int, float)) and not isinstance(value, bool):
             return str(value)
     elif get_origin(kind) is dict:
-        found = _read_pairs(value) if isinstance(value, str) else value
-        if isinstance(found, Mapping):
-            return {str(key): _as_number(inner) for key, inner in found.items()}
+        pairs = _read_pairs(value) if isinstance(value, str) else value
+        if isinstance(pairs, Mapping):
+            return {str(key): _as_number(inner) for key, inner in pairs.items()}
     raise ValueError
 
 
@@ -70,7 +70,7 @@ def _read_pairs(text: str) -> Any:
 
 
 def _as_number(value: Any) -> Any:
-    """YAML takes 1e-5 for a word."""
+    """YAML reads 1e-5 as a string; make it a number."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
@@ -89,13 +89,13 @@ WORDS = {
 
 
 def metavar(annotation: Any) -> str:
-    """What stands for a value in a help text."""
+    """The placeholder of a value in a help text."""
     kinds = [kind for kind in _kinds(annotation) if kind is not types.NoneType]
     return "|".join(_called(kinds, METAVARS, str, "{},...", "KEY=VALUE,..."))
 
 
 def expected(annotation: Any) -> str:
-    """What a value should have been, in a sentence."""
+    """A description of the expected value, for a sentence."""
     several, pairs = "{} or several with commas between", "KEY=VALUE with commas between"
     return " or ".join(_called(_kinds(annotation), WORDS, repr, several, pairs))
 

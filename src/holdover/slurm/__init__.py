@@ -1,1 +1,1 @@
-"""Jobs on a SLURM cluster: submit, keep through time limits, follow, list."""
+"""Jobs on a SLURM cluster: submit, continue after time limits, follow, list."""

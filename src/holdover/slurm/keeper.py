@@ -1,12 +1,11 @@
-"""What runs inside a job: it starts the command, and speaks between SLURM and the training.
+"""Runs inside a job: starts the command, and passes SLURM's wishes on to the training.
 
-* This file is sent along with the job and read there by itself: it imports nothing of holdover, so
-  that no second copy of torch waits beside the training.
-* SLURM signals every process of a job, launchers pass signals on, and a training takes the second
-  signal for an order to stop at once. So the command ignores what SLURM sends, and is asked to save
-  and stop by one SIGUSR1 from here.
-* When it has saved, the job is queued again by submitit, under its own number; the command, which
-  continues what has begun, is then started again.
+* This file is sent with the job and loaded there alone. It imports nothing of holdover, so that no
+  second copy of torch sits in memory during the training.
+* SLURM signals every process of a job, launchers pass signals on, and a training stops at once on the
+  second signal. So the command ignores SLURM's signals, and the keeper sends it one SIGUSR1 to save
+  and stop.
+* After that, submitit queues the job again under the same number, and the same command continues.
 """
 
 import json
@@ -20,9 +19,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-# submitit's name for a time limit that comes near, and SLURM's for a job that has to go.
+# submitit's signal before a time limit, and SLURM's signal to end a job.
 TIME_LIMIT, ENDING = signal.SIGUSR2, signal.SIGTERM
-SECONDS_BETWEEN_LOOKS = 0.2
+SECONDS_BETWEEN_POLLS = 0.2
 
 
 @dataclass
@@ -30,31 +29,31 @@ class JobKeeper:
     """The callable that submitit runs once on every node of the job."""
 
     words: list[str]
-    """Of `holdover`."""
+    """The command, without `holdover` itself."""
     launcher: bool
-    """Several processes: torchrun starts them."""
+    """Whether torchrun starts several processes."""
     processes: int
-    """On each node."""
+    """Processes on each node."""
     status: str
-    """File that says how the job stands, with {id} for its number."""
+    """File for the job's state, with {id} for its number."""
 
     def __call__(self) -> None:
         environment = import_module("submitit").JobEnvironment()
         self._note(environment, "running")
-        asked: set[int] = set()
+        received: set[int] = set()
         before = {
-            number: signal.signal(number, lambda number, frame: asked.add(number))
+            number: signal.signal(number, lambda number, frame: received.add(number))
             for number in (TIME_LIMIT, ENDING)
         }
-        code = self._kept(asked, environment)
+        code = self._run(received, environment)
         for number, handler in before.items():
             signal.signal(number, handler)
         if code == 0:
             self._note(environment, "done", exit_code=0)
-        elif asked and (TIME_LIMIT in asked or _still_running(environment.job_id)):
+        elif received and (TIME_LIMIT in received or _still_running(environment.job_id)):
             self._queue_again(environment, before[TIME_LIMIT])
-        elif asked:
-            # Cancelled, or queued again by SLURM: it knows which.
+        elif received:
+            # Either cancelled or queued again; SLURM knows which.
             self._note(environment, "stopped")
             sys.exit(128 + ENDING)
         else:
@@ -62,23 +61,23 @@ class JobKeeper:
             sys.exit(code if code > 0 else 128 - code)
 
     def checkpoint(self) -> Any:
-        """What submitit runs when the job has been queued again: the same."""
+        """The callable that submitit runs after the job was queued again: this one."""
         return import_module("submitit.helpers").DelayedSubmission(self)
 
-    def _kept(self, asked: set[int], environment: Any) -> int:
-        """Start the command, ask it to stop where SLURM wants that, and wait for its end."""
+    def _run(self, received: set[int], environment: Any) -> int:
+        """Start the command, ask it to stop if SLURM sends a signal, and wait for its end."""
         process = subprocess.Popen(self._command(environment), preexec_fn=_ignore_slurm)
-        told = False
+        notified = False
         while process.poll() is None:
-            if asked and not told:
+            if received and not notified:
                 workers = _workers(process.pid) if self.launcher else [process.pid]
                 for worker in workers:
                     os.kill(worker, signal.SIGUSR1)
                 if workers:
-                    names = ", ".join(signal.Signals(number).name for number in sorted(asked))
+                    names = ", ".join(signal.Signals(number).name for number in sorted(received))
                     print(f"{names} from SLURM: the command is asked to save and stop.", flush=True)
-                told = bool(workers)
-            time.sleep(SECONDS_BETWEEN_LOOKS)
+                notified = bool(workers)
+            time.sleep(SECONDS_BETWEEN_POLLS)
         return process.returncode
 
     def _command(self, environment: Any) -> list[str]:
@@ -102,21 +101,25 @@ class JobKeeper:
         try:
             requeue(TIME_LIMIT, None)
         except import_module("submitit.core.utils").UncompletedJobError:
-            self._note(environment, "failed", why="its time limit came too often (--requeues)")
+            self._note(
+                environment,
+                "failed",
+                why="it reached its time limit more often than --requeues allows",
+            )
             sys.exit(1)
-        # All but the first node of a job: the first one queues it again.
+        # Only reached on the other nodes of a job: the first one queues it again.
         sys.exit(0)
 
     def _note(self, environment: Any, state: str, **more: Any) -> None:
-        """Write how the job stands, as the first node sees it."""
+        """Write the job's state, from its first node."""
         if environment.global_rank != 0:
             return
         path = Path(self.status.format(id=environment.job_id))
         restarts = int(os.environ.get("SLURM_RESTART_COUNT", 0))
-        told = {"state": state, "restarts": restarts, "node": environment.hostname, **more}
-        fresh = path.with_suffix(".new")
-        fresh.write_text(json.dumps(told) + "\n")
-        fresh.replace(path)
+        status = {"state": state, "restarts": restarts, "node": environment.hostname, **more}
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps(status) + "\n")
+        new.replace(path)
 
 
 def _ignore_slurm() -> None:
@@ -125,7 +128,7 @@ def _ignore_slurm() -> None:
 
 
 def _workers(launcher: int) -> list[int]:
-    """The processes that a launcher started, as soon as it has."""
+    """The processes that a launcher has started; empty before that."""
     import psutil
 
     children = psutil.Process(launcher).children()
@@ -133,7 +136,7 @@ def _workers(launcher: int) -> list[int]:
 
 
 def _still_running(job: str) -> bool:
-    """Whether SLURM only announced that the job has to go, and left what follows to the job."""
+    """Whether SLURM only warned the job, which must queue itself again."""
     call = ["scontrol", "--oneliner", "show", "job", job]
-    told = subprocess.run(call, capture_output=True, text=True, check=False).stdout
-    return "JobState=RUNNING" in told
+    output = subprocess.run(call, capture_output=True, text=True, check=False).stdout
+    return "JobState=RUNNING" in output

@@ -1,4 +1,4 @@
-"""What SLURM is asked for: KEY=VALUE words as submitit and sbatch take them."""
+"""Options for SLURM: KEY=VALUE words, with the names of submitit and sbatch."""
 
 import difflib
 import math
@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-# What submitit calls otherwise than sbatch.
+# Options with another name in submitit than in sbatch.
 OTHER_NAMES = {"name": "job_name", "timeout_min": "time", "num_gpus": "gpus_per_node"}
 EXTRA = "extra."
 LISTS = ("setup", "teardown", "srun_args")
-# What holdover decides: one task a node, whose signals it handles.
+# Options that holdover sets itself: one task per node, whose signals it handles.
 DECIDED = {
-    "ntasks_per_node": "holdover starts one task a node, and its processes from there: give "
+    "ntasks_per_node": "holdover starts one task per node, which starts the processes: give "
     "--processes-per-node",
-    "use_srun": "jobs are started with srun, which their signals need",
-    "additional_parameters": "give what sbatch has and submitit has not as extra.KEY=VALUE",
+    "use_srun": "jobs always start with srun, so that they receive signals",
+    "additional_parameters": "give options that submitit lacks as extra.KEY=VALUE",
 }
 DECIDED["tasks_per_node"] = DECIDED["ntasks_per_node"]
 MINUTES = 60
@@ -25,12 +25,12 @@ MINUTES = 60
 
 @dataclass(frozen=True)
 class Parameters:
-    """Of one job."""
+    """The options of one job."""
 
     known: dict[str, Any] = field(default_factory=dict)
-    """For submitit."""
+    """Options for submitit."""
     extra: dict[str, Any] = field(default_factory=dict)
-    """For sbatch, as they stand."""
+    """Options for sbatch, unchanged."""
 
     @property
     def nodes(self) -> int:
@@ -38,9 +38,9 @@ class Parameters:
 
     @property
     def gpus(self) -> int:
-        """On each node; kinds (a100:4) left out."""
-        asked = str(self.known.get("gpus_per_node") or self.known.get("gpus_per_task") or 0)
-        count = asked.rpartition(":")[2]
+        """GPUs of each node, without their kind (a100:4)."""
+        value = str(self.known.get("gpus_per_node") or self.known.get("gpus_per_task") or 0)
+        count = value.rpartition(":")[2]
         return int(count) if count.isdigit() else 1
 
     def for_submitit(self, **changed: str) -> dict[str, Any]:
@@ -48,16 +48,16 @@ class Parameters:
 
 
 def read_parameters(words: Sequence[str], names: set[str], job_name: str) -> Parameters:
-    """From KEY=VALUE words; `names` are those that submitit knows."""
+    """The options from KEY=VALUE words; `names` are those that submitit supports."""
     known: dict[str, Any] = {"job_name": job_name, "time": MINUTES}
-    # Whether jobs may be queued again is otherwise the cluster's choice.
+    # Otherwise the cluster decides whether jobs may be queued again.
     extra: dict[str, Any] = {"requeue": True}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not value:
             raise ValueError(
-                f"--slurm {word!r} is no KEY=VALUE: write for example partition=gpu time=2:00:00; the "
-                "command to run stands behind --."
+                f"--slurm {word!r} is not KEY=VALUE: write for example partition=gpu time=2:00:00, and "
+                "the command to run after --."
             )
         if key.startswith(EXTRA):
             extra[key.removeprefix(EXTRA).replace("_", "-")] = _plain(value)
@@ -65,13 +65,13 @@ def read_parameters(words: Sequence[str], names: set[str], job_name: str) -> Par
         name = key.replace("-", "_")
         name = OTHER_NAMES.get(name, name)
         if name in DECIDED:
-            raise ValueError(f"--slurm {key} cannot be chosen: {DECIDED[name]}.")
+            raise ValueError(f"--slurm {key} cannot be set: {DECIDED[name]}.")
         if name == "mem_gb":
             extra["mem"] = f"{value}G"
         elif name not in names:
             raise ValueError(_unknown(key, names))
         elif name == "mem":
-            # As sbatch reads it: submitit would take a number for gigabytes.
+            # Passed to sbatch unchanged: submitit would read a number as gigabytes.
             extra["mem"] = value
         elif name in LISTS:
             known[name] = known.get(name, []) + (
@@ -88,11 +88,11 @@ def read_parameters(words: Sequence[str], names: set[str], job_name: str) -> Par
 
 
 def minutes(text: str) -> int:
-    """Of a time as SLURM writes it, rounded up."""
+    """The minutes of a time in SLURM's format, rounded up."""
     match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
     if match is None:
         raise ValueError(
-            f"--slurm time={text} is no time: give minutes, HOURS:MINUTES:SECONDS or "
+            f"--slurm time={text} is not a time: give minutes, HOURS:MINUTES:SECONDS or "
             "DAYS-HOURS:MINUTES:SECONDS."
         )
     days, *parts = (None if part is None else int(part) for part in match.groups())
@@ -105,7 +105,7 @@ def minutes(text: str) -> int:
         hours, (minute, second) = 0, (*given, 0)[:2]
     total = math.ceil(((days or 0) * 24 + hours) * 60 + minute + second / 60)
     if total < 1:
-        raise ValueError(f"--slurm time={text} leaves no time: give at least a minute.")
+        raise ValueError(f"--slurm time={text} is no time at all: give at least a minute.")
     return total
 
 
@@ -115,9 +115,10 @@ def _plain(value: str) -> Any:
 
 
 def _unknown(key: str, names: set[str]) -> str:
-    shown = sorted(name.replace("_", "-") for name in {*names, "mem_gb"} - set(DECIDED))
-    near = difflib.get_close_matches(key.replace("_", "-"), shown, n=3)
-    hint = f"did you mean {', '.join(near)}" if near else f"known are {', '.join(shown)}"
+    known = sorted(name.replace("_", "-") for name in {*names, "mem_gb"} - set(DECIDED))
+    near = difflib.get_close_matches(key.replace("_", "-"), known, n=3)
+    hint = f"did you mean {', '.join(near)}?" if near else f"submitit has {', '.join(known)}."
     return (
-        f"--slurm {key} is not known; {hint}? What else sbatch has is given as {EXTRA}{key}=VALUE."
+        f"--slurm {key} is not an option of submitit; {hint} Give other options of sbatch as "
+        f"{EXTRA}{key}=VALUE."
     )

@@ -1,7 +1,7 @@
-"""Submissions: a folder each, with a record of its jobs beside their logs.
+"""Submissions: each has a folder with a record of its jobs, and with their logs.
 
-* `submission.json` is written here; `ID_status.json` by each job (keeper.py); scripts, pickles and
-  `ID_0_log.out`, `ID_0_log.err` are submitit's.
+* This module writes `submission.json`, each job (keeper.py) its `ID_status.json`, and submitit the
+  scripts, pickles, `ID_0_log.out` and `ID_0_log.err`.
 """
 
 import datetime
@@ -17,19 +17,19 @@ from ..runs.provenance import make_folder, write_record
 
 SUBMISSION = "submission.json"
 KIND = "submission"
-# What is said in a log about a job rather than by it.
-ABOUT = ("submitit ", "srun:", "slurmstepd")
+# Beginnings of log lines that are about a job rather than from it.
+NOT_FROM_JOB = ("submitit ", "srun:", "slurmstepd")
 
 
 @dataclass(frozen=True)
 class JobRecord:
-    """A job that SLURM has taken."""
+    """A job that SLURM has accepted."""
 
     id: str
-    """As SLURM shows it: 12, or 12_0 in an array."""
+    """SLURM's number: 12, or 12_0 in an array."""
     name: str
     words: list[str]
-    """What `holdover` was given."""
+    """The command, without `holdover` itself."""
 
 
 @dataclass
@@ -40,45 +40,47 @@ class Submission:
     slurm: dict[str, Any]
     jobs: list[JobRecord] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
-    """Jobs that `holdover jobs --cancel` ended: a small cluster forgets them."""
+    """Jobs that `holdover jobs --cancel` ended; a cluster without accounting forgets them."""
 
     def write(self) -> None:
-        told = {key: value for key, value in asdict(self).items() if key != "folder"}
-        write_record(self.folder / SUBMISSION, {"record": KIND, **told})
+        fields = {key: value for key, value in asdict(self).items() if key != "folder"}
+        write_record(self.folder / SUBMISSION, {"record": KIND, **fields})
 
     def log(self, job: str, stream: str) -> Path:
-        """What a job (its first node) wrote to `out` or `err`."""
+        """The log of a job's first node; stream: `out` or `err`."""
         return self.folder / f"{job}_0_log.{stream}"
 
     def status(self, job: str) -> dict[str, Any]:
-        """What a job last noted of itself."""
+        """The state that a job last wrote; empty before that."""
         path = Path(status_path(self.folder).format(id=job))
         return json.loads(path.read_text()) if path.exists() else {}
 
     def last_line(self, job: str, failed: bool) -> str:
-        """What a job said last: of why it failed, or else of how far it came."""
+        """The last line of a job's log: its error if it failed, else its progress."""
         for stream in ("err", "out") if failed else ("out", "err"):
             path = self.log(job, stream)
             lines = path.read_text(errors="replace").splitlines() if path.exists() else []
-            said = [line.strip() for line in lines if line.strip() and not line.startswith(ABOUT)]
-            if said:
-                return said[-1]
+            own = [
+                line.strip() for line in lines if line.strip() and not line.startswith(NOT_FROM_JOB)
+            ]
+            if own:
+                return own[-1]
         return ""
 
 
 def status_path(folder: Path) -> str:
-    """With {id} for the number of a job."""
+    """The path of status files, with {id} for the number of a job."""
     return f"{str(folder.resolve()).replace('{', '{{').replace('}', '}}')}/{{id}}_status.json"
 
 
 def begin_submission(jobs: Path, command: Sequence[str], slurm: dict[str, Any]) -> Submission:
-    """A folder for a submission, named after its command and the time."""
+    """Make a submission's folder, named after its command and the time."""
     now = datetime.datetime.now(datetime.UTC)
     make_folder(jobs, "--jobs")
     verb = "-".join(word for word in command[:2] if word.isalpha())
     name = f"{verb}-{now:%Y%m%d-%H%M%S}"
     for number in itertools.count(2):
-        # Others may be submitting in the same second.
+        # Another process may submit in the same second.
         with suppress(FileExistsError):
             (jobs / name).mkdir()
             break
@@ -87,27 +89,29 @@ def begin_submission(jobs: Path, command: Sequence[str], slurm: dict[str, Any]) 
 
 
 def read_submissions(jobs: Path) -> list[Submission]:
-    """All of a folder, the oldest first."""
-    found = []
+    """All submissions in a folder, oldest first."""
+    submissions = []
     for path in sorted(jobs.glob(f"*/{SUBMISSION}")):
         try:
-            told = json.loads(path.read_text())
-            del told["record"]
-            told["jobs"] = [JobRecord(**job) for job in told["jobs"]]
-            found.append(Submission(path.parent, **told))
+            fields = json.loads(path.read_text())
+            del fields["record"]
+            fields["jobs"] = [JobRecord(**job) for job in fields["jobs"]]
+            submissions.append(Submission(path.parent, **fields))
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{path} cannot be read as a submission ({error}): delete its folder, or move it away."
+                f"{path} is not a readable record of a submission ({error}): delete or move its folder."
             ) from error
-    return sorted(found, key=lambda submission: submission.date)
+    return sorted(submissions, key=lambda submission: submission.date)
 
 
-def find_jobs(submissions: Sequence[Submission], asked: str) -> tuple[Submission, list[str]]:
-    """The submission of a job or of an array, and the numbers of the jobs that are meant."""
+def find_jobs(submissions: Sequence[Submission], job_id: str) -> tuple[Submission, list[str]]:
+    """The submission of a job or an array, and the numbers of its jobs that match."""
     for submission in reversed(submissions):
-        meant = [job.id for job in submission.jobs if asked in (job.id, job.id.partition("_")[0])]
-        if meant:
-            return submission, meant
+        matches = [
+            job.id for job in submission.jobs if job_id in (job.id, job.id.partition("_")[0])
+        ]
+        if matches:
+            return submission, matches
     known = ", ".join(job.id for submission in submissions[-5:] for job in submission.jobs)
-    hint = f"the latest are {known}" if known else "nothing was submitted from here; see --jobs"
-    raise ValueError(f"There is no job {asked} among the submissions: {hint}.")
+    hint = f"the latest are {known}" if known else "no jobs were submitted from here; see --jobs"
+    raise ValueError(f"There is no job {job_id} among the submissions: {hint}.")

@@ -1,4 +1,4 @@
-"""Sending jobs to SLURM through submitit: one job, or an array of several."""
+"""Sends jobs to SLURM through submitit: one job, or an array of several."""
 
 import io
 import shlex
@@ -16,26 +16,26 @@ from .scheduler import need
 
 @dataclass(frozen=True)
 class Job:
-    """What one job is to do."""
+    """The command of one job."""
 
     name: str
     words: list[str]
-    """Of `holdover`."""
+    """The command, without `holdover` itself."""
     after: tuple[str, ...] = ()
-    """Names of jobs that must have succeeded before."""
+    """Names of jobs that must succeed first."""
 
 
 @dataclass(frozen=True)
-class How:
-    """What all jobs of a submission share."""
+class JobSetup:
+    """Settings that all jobs of a submission share."""
 
     parameters: Parameters
     launcher: bool
     """Whether torchrun starts the processes."""
     processes: int
-    """On each node."""
+    """Processes on each node."""
     requeues: int
-    """How many time limits a job may meet."""
+    """How often a job is queued again after its time limit."""
 
 
 def import_submitit() -> Any:
@@ -49,31 +49,31 @@ def import_submitit() -> Any:
 
 
 def known_parameters() -> set[str]:
-    """What submitit knows of sbatch's options."""
+    """The options of sbatch that submitit supports."""
     return set(import_submitit().SlurmExecutor._valid_parameters())
 
 
 def in_waves(jobs: Sequence[Job]) -> list[list[Job]]:
-    """Jobs that wait for the same others, each group behind those that it waits for."""
+    """Groups of jobs that wait for the same others, each after the groups it waits for."""
     groups: dict[tuple[str, ...], list[Job]] = {}
     for job in jobs:
         groups.setdefault(job.after, []).append(job)
-    waiting, sent, found = list(groups.values()), set[str](), list[list[Job]]()
+    waiting, sent, waves = list(groups.values()), set[str](), list[list[Job]]()
     while waiting:
-        # One is always ready: jobs of a group cannot wait for one another in a circle.
+        # There is always one, because jobs never wait for each other in a circle.
         ready = next(group for group in waiting if set(group[0].after) <= sent)
         waiting.remove(ready)
-        found.append(ready)
+        waves.append(ready)
         sent |= {job.name for job in ready}
-    return found
+    return waves
 
 
-def script(jobs: Sequence[Job], how: How, folder: Path) -> str:
-    """What sbatch would be given, and what each of its jobs would run."""
+def script(jobs: Sequence[Job], setup: JobSetup, folder: Path) -> str:
+    """The script for sbatch, and the command of each of its jobs."""
     submitit = import_submitit()
 
     class Anywhere(submitit.SlurmExecutor):
-        """Writes scripts where there is no SLURM too."""
+        """Writes scripts on machines without SLURM too."""
 
         @classmethod
         def affinity(cls) -> int:
@@ -81,14 +81,14 @@ def script(jobs: Sequence[Job], how: How, folder: Path) -> str:
 
     parts = []
     for group in in_waves(jobs):
-        executor = Anywhere(folder, max_num_timeout=how.requeues)
-        changed = _waiting_for([f"<{name}>" for name in group[0].after], how.parameters)
-        executor.update_parameters(**how.parameters.for_submitit(**changed))
+        executor = Anywhere(folder, max_num_timeout=setup.requeues)
+        changed = _waiting_for([f"<{name}>" for name in group[0].after], setup.parameters)
+        executor.update_parameters(**setup.parameters.for_submitit(**changed))
         if len(group) > 1:
             executor.parameters["map_count"] = len(group)
         text = executor._make_submission_file_text(executor._submitit_command_str, "")
-        told = [f"# job {number}: {_command(job)}" for number, job in enumerate(group)]
-        parts.append("\n".join([text.rstrip(), "", "# What the jobs run", *told]))
+        commands = [f"# job {number}: {_command(job)}" for number, job in enumerate(group)]
+        parts.append("\n".join([text.rstrip(), "", "# Commands of the jobs", *commands]))
     return "\n\n".join(parts)
 
 
@@ -96,8 +96,8 @@ def _command(job: Job) -> str:
     return shlex.join(["holdover", *job.words])
 
 
-def send(jobs: Sequence[Job], how: How, submission: Submission) -> None:
-    """Submit jobs; the submission's record names those that SLURM has taken."""
+def send(jobs: Sequence[Job], setup: JobSetup, submission: Submission) -> None:
+    """Submit jobs; the submission's record names those that SLURM has accepted."""
     submitit = import_submitit()
     import cloudpickle
 
@@ -105,19 +105,19 @@ def send(jobs: Sequence[Job], how: How, submission: Submission) -> None:
 
     need("sbatch")
     need("srun")
-    # The keeper travels as it is: nothing of holdover is imported beside a training.
+    # Send the keeper's code itself, so that the job need not import holdover to load it.
     cloudpickle.register_pickle_by_value(keeper)
     ids: dict[str, str] = {}
     for group in in_waves(jobs):
-        executor = submitit.SlurmExecutor(submission.folder, max_num_timeout=how.requeues)
-        changed = _waiting_for([ids[name] for name in group[0].after], how.parameters)
-        executor.update_parameters(**how.parameters.for_submitit(**changed))
+        executor = submitit.SlurmExecutor(submission.folder, max_num_timeout=setup.requeues)
+        changed = _waiting_for([ids[name] for name in group[0].after], setup.parameters)
+        executor.update_parameters(**setup.parameters.for_submitit(**changed))
         status = status_path(submission.folder)
         keepers = [
-            keeper.JobKeeper(job.words, how.launcher, how.processes, status) for job in group
+            keeper.JobKeeper(job.words, setup.launcher, setup.processes, status) for job in group
         ]
         try:
-            # submitit prints what sbatch says, and raises it too.
+            # submitit prints the output of sbatch, and raises it too.
             with redirect_stderr(io.StringIO()):
                 sent = executor.submit_array(keepers)
         except (
@@ -125,27 +125,27 @@ def send(jobs: Sequence[Job], how: How, submission: Submission) -> None:
             submitit.core.utils.FailedSubmissionError,
         ) as error:
             raise ValueError(_refused(str(error), submission)) from error
-        for job, taken in zip(group, sent, strict=True):
-            ids[job.name] = taken.job_id
-            submission.jobs.append(JobRecord(taken.job_id, job.name, job.words))
+        for job, accepted in zip(group, sent, strict=True):
+            ids[job.name] = accepted.job_id
+            submission.jobs.append(JobRecord(accepted.job_id, job.name, job.words))
         submission.write()
 
 
 def _waiting_for(ids: Sequence[str], parameters: Parameters) -> dict[str, str]:
-    """What makes a job wait for others, and go away if one of them fails."""
+    """Options that make a job wait for others, and end it if one of them fails."""
     if not ids:
         return {}
-    asked = parameters.known.get("dependency")
-    waits = ",".join(filter(None, [asked, "afterok:" + ":".join(ids)]))
+    given = parameters.known.get("dependency")
+    waits = ",".join(filter(None, [given, "afterok:" + ":".join(ids)]))
     return {"dependency": waits, "kill-on-invalid-dep": "yes"}
 
 
-def _refused(said: str, submission: Submission) -> str:
-    lines = [line.removeprefix("sbatch: error: ") for line in said.splitlines() if line.strip()]
-    told = "; ".join(lines) or "it says no more"
-    taken = ", ".join(job.id for job in submission.jobs)
-    kept = f" Jobs {taken} were taken before: holdover jobs --cancel ends them." if taken else ""
+def _refused(output: str, submission: Submission) -> str:
+    lines = [line.removeprefix("sbatch: error: ") for line in output.splitlines() if line.strip()]
+    reason = "; ".join(lines) or "no reason given"
+    ids = ", ".join(job.id for job in submission.jobs)
+    rest = f" Jobs {ids} were accepted before: holdover jobs --cancel ends them." if ids else ""
     return (
-        f"SLURM did not take the job ({told}): change what --slurm asks for; sinfo lists partitions."
-        f"{kept}"
+        f"SLURM refused the job ({reason}): change the options after --slurm; sinfo lists partitions."
+        f"{rest}"
     )

@@ -1,15 +1,15 @@
-"""How jobs stand: what they noted themselves, and what SLURM says of the others."""
+"""The states of jobs: as they wrote them themselves, and as SLURM reports the others."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from .records import Submission
-from .scheduler import Seen, ask
+from .scheduler import SlurmState, ask
 
 State = Literal["queued", "running", "done", "failed", "cancelled", "lost"]
 ENDED: frozenset[State] = frozenset({"done", "failed", "cancelled", "lost"})
-# SLURM's words; what is not here is a way to run.
+# SLURM's states; every state that is missing here means running.
 STATES: dict[str, State] = {
     "PENDING": "queued",
     "REQUEUED": "queued",
@@ -28,53 +28,53 @@ STATES: dict[str, State] = {
 
 @dataclass(frozen=True)
 class JobStatus:
-    """How a job stands."""
+    """The state of a job."""
 
     id: str
     name: str
     state: State
     restarts: int
-    """How often it was queued again."""
+    """How often the job was queued again."""
     why: str
-    """What is known of the reason: exit code, SLURM's words."""
+    """The reason, if known: an exit code, or SLURM's words."""
 
 
-def job_statuses(submissions: Iterable[Submission], asking: bool = True) -> list[JobStatus]:
-    """Of all jobs; without asking SLURM, or where it does not answer, as they noted it themselves."""
+def job_statuses(submissions: Iterable[Submission], query: bool = True) -> list[JobStatus]:
+    """The states of all jobs; only as they wrote them if query is False or SLURM does not answer."""
     submissions = list(submissions)
-    noted = {
+    written = {
         job.id: submission.status(job.id) for submission in submissions for job in submission.jobs
     }
-    open_ones = [job for job, status in noted.items() if status.get("state") not in ENDED]
-    seen = ask(open_ones) if asking else None
-    found = []
+    not_ended = [job for job, status in written.items() if status.get("state") not in ENDED]
+    answer = ask(not_ended) if query else None
+    statuses = []
     for submission in submissions:
         for job in submission.jobs:
-            status = noted[job.id]
+            status = written[job.id]
             cancelled = job.id in submission.cancelled
-            state, why = _judged(status, job.id, cancelled, seen)
-            found.append(JobStatus(job.id, job.name, state, status.get("restarts", 0), why))
-    return found
+            state, why = _state(status, job.id, cancelled, answer)
+            statuses.append(JobStatus(job.id, job.name, state, status.get("restarts", 0), why))
+    return statuses
 
 
-def _judged(
-    status: Mapping[str, Any], job: str, cancelled: bool, answer: Mapping[str, Seen] | None
+def _state(
+    status: Mapping[str, Any], job: str, cancelled: bool, answer: Mapping[str, SlurmState] | None
 ) -> tuple[State, str]:
-    noted = status.get("state", "")
-    if noted == "done":
+    written = status.get("state", "")
+    if written == "done":
         return "done", ""
-    if noted == "failed":
+    if written == "failed":
         return "failed", status.get("why") or f"exit code {status['exit_code']}"
     if answer is None and not cancelled:
-        return ("running" if noted == "running" else "queued"), ""
+        return ("running" if written == "running" else "queued"), ""
     if answer is not None and job in answer:
-        seen = answer[job]
-        state = STATES.get(seen.state, "running")
+        reported = answer[job]
+        state = STATES.get(reported.state, "running")
         if state == "failed":
-            code = f", exit code {seen.exit_code}" if seen.exit_code else ""
-            return state, f"SLURM: {seen.state.lower().replace('_', ' ')}{code}"
-        return state, seen.reason if state == "queued" else ""
-    # SLURM has forgotten it. What it had queued again it would know.
-    if cancelled or noted == "stopped":
+            code = f", exit code {reported.exit_code}" if reported.exit_code else ""
+            return state, f"SLURM: {reported.state.lower().replace('_', ' ')}{code}"
+        return state, reported.reason if state == "queued" else ""
+    # SLURM has no record of it, which it would have if it had queued the job again.
+    if cancelled or written == "stopped":
         return "cancelled", ""
-    return "lost", "SLURM knows it no more"
+    return "lost", "SLURM has no record of it"

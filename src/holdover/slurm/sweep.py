@@ -1,4 +1,4 @@
-"""Sweeps: several values of some settings, and the words of each combination."""
+"""Sweeps: all combinations of several values of some settings."""
 
 import itertools
 import re
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Variation:
-    """One combination: KEY=VALUE words, and what its folder is called."""
+    """One combination: KEY=VALUE words, and the name of its folder."""
 
     words: tuple[str, ...]
 
@@ -18,11 +18,11 @@ class Variation:
 
 
 def variations(sweeps: Sequence[str]) -> list[Variation]:
-    """All combinations of what KEY=VALUE,VALUE words say; of none, a single one without words."""
+    """All combinations of KEY=VALUE,VALUE words; without any, a single empty one."""
     chosen: dict[str, list[str]] = {}
     for sweep in sweeps:
         key, _, listed = sweep.partition("=")
-        # Values that hold commas themselves are told apart by semicolons.
+        # Semicolons separate values that contain commas.
         values = [value for value in listed.split(";" if ";" in listed else ",") if value]
         if not key or not values:
             raise ValueError(
@@ -38,13 +38,13 @@ def variations(sweeps: Sequence[str]) -> list[Variation]:
             raise ValueError(f"--sweep {sweep!r} lists a value twice: list each once.")
         chosen[key] = values
     combinations = itertools.product(*chosen.values())
-    found = [
+    results = [
         Variation(tuple(f"{key}={value}" for key, value in zip(chosen, values, strict=True)))
         for values in combinations
     ]
-    if len({one.name for one in found}) < len(found):
+    if len({result.name for result in results}) < len(results):
         raise ValueError(
-            "--sweep: two combinations would have one folder, since their values differ only in signs "
-            "that no folder is named with: rename the values, or submit them separately."
+            "--sweep: two combinations would have the same folder, because their values differ only in "
+            "characters that folder names cannot contain: submit them separately."
         )
-    return found
+    return results

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..config import RSA_FIELDS
+from ..runs.settings import Settings
 
 Tracker = Literal["tensorboard", "wandb", "trackio"]
 # Short names of settings, on the command line and in files.
@@ -15,8 +16,8 @@ ALIASES = {
     "lr": "learning_rate",
     **{name: f"recurrence.{name}" for name in ("rsa", *RSA_FIELDS)},
 }
-# What may differ between a run and its continuation: when it ends (unless learning rates depend on
-# that), what it shows and keeps, where this machine has its files, how many processes share the work.
+# Settings that may change when a run is continued: its end (unless the learning rate schedule depends
+# on it), its output, file locations on this machine, and the number of processes.
 CHANGEABLE = frozenset(
     {"epochs", "max_steps", "max_tokens", "max_time", "patience", "save_every", "keep", "log_every"}
     | {"report_to", "output", "data_dir", "cache_dir", "check_compiled", "replay"}
@@ -25,15 +26,15 @@ CHANGEABLE = frozenset(
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoopOptions:
+class LoopOptions(Settings):
     """The run: learning rates, limits, checkpoints, logs."""
 
     output: Path = Path("runs/train")
     """Folder of the run: checkpoints, log.jsonl, settings."""
     learning_rate: float = 5e-5
-    """Of the pretrained weights."""
+    """Learning rate of the pretrained weights."""
     added_learning_rate: float = 5e-4
-    """Of the weights that holdover added, and of the numbers of a recurrence in attention."""
+    """Learning rate of the weights that holdover adds, and of the parameters of RSA."""
     warm_up: int = 100
     """Steps over which learning rates rise from zero."""
     schedule: Literal["constant", "linear", "cosine", "halving"] = "constant"
@@ -42,57 +43,52 @@ class LoopOptions:
     betas: tuple[float, ...] = (0.9, 0.999)
     """Adam's two decay rates."""
     weight_decay: float = 0.0
-    """Decoupled, on matrices only."""
+    """Decoupled weight decay, on matrices only."""
     clip: float | None = 1.0
     """Largest norm of the gradient; none does not clip."""
     accumulate: int = 1
-    """Batches whose gradients make one step."""
+    """Batches whose gradients are added up for one step."""
     epochs: int = 2
-    """Times the whole text is read."""
+    """Passes over the training data."""
     max_steps: int | None = None
-    """Stop after so many steps."""
+    """Stop after this many steps."""
     max_tokens: int | None = None
-    """Stop after so many tokens."""
+    """Stop after this many tokens."""
     max_time: float | None = None
-    """Stop after so many minutes, interruptions not counted."""
+    """Stop after this many minutes of training; interruptions do not count."""
     validate_every: int | None = 2_000_000
     """Tokens between validations; none validates at the end of every epoch."""
     patience: int | None = 3
-    """Stop after so many validations without a better loss; none goes on."""
+    """Stop after this many validations without a better loss; none never stops early."""
     save_every: int = 500
-    """Steps between checkpoints; one is written at every validation, at the end and on a signal too."""
+    """Steps between checkpoints. There is also one at every validation, at the end and on a signal."""
     keep: int = 2
-    """Checkpoints that are kept beside the best."""
+    """Recent checkpoints to keep, in addition to the best."""
     bf16: bool = False
     """Mixed precision: bfloat16 products, float32 weights."""
     tf32: bool = False
-    """On a GPU: products of float32 with 10 bits behind the point (TensorFloat-32), several times as
-    fast."""
+    """On a GPU: float32 products in TensorFloat-32 (10 bits of mantissa), several times as fast."""
     compile: bool = False
     """Compile the step; worth it for runs of more than a few minutes on a GPU."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train."""
+    """Device to train on."""
     processes: int = 1
-    """Start so many processes on this machine, one a GPU, that share the rows; torchrun and accelerate
-    launch start them themselves."""
+    """Start this many processes on this machine, one per GPU, which share the rows. Leave it out with
+    torchrun or accelerate launch, which start the processes themselves."""
     shard: bool = False
-    """With several processes: each holds a part of the weights, gradients and the optimiser's numbers
-    (FSDP2), not a copy of all."""
+    """With several processes: each holds a part of the weights, gradients and optimizer state (FSDP2)
+    instead of a full copy."""
     seed: int = 0
-    """Of new weights, dropout and the order of documents."""
+    """Seed for new weights, dropout and document order."""
     log_every: int = 20
-    """Steps between lines on the console, where it is no terminal, and to trackers."""
+    """Steps between lines for trackers, and on a console that is not a terminal."""
     report_to: tuple[str, ...] = ()
-    """Trackers beside log.jsonl: tensorboard, wandb, trackio."""
+    """Trackers in addition to log.jsonl: tensorboard, wandb, trackio."""
 
     def __post_init__(self) -> None:
-        at_least = {"warm_up": 0, "accumulate": 1, "epochs": 1, "max_steps": 1, "max_tokens": 1}
-        at_least |= {"validate_every": 1, "patience": 1, "save_every": 1, "keep": 1, "seed": 0}
-        at_least |= {"log_every": 1, "processes": 1}
-        for name, least in at_least.items():
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"{name}={value} must be at least {least}.")
+        self.check_at_least(warm_up=0, accumulate=1, epochs=1, max_steps=1, max_tokens=1)
+        self.check_at_least(validate_every=1, patience=1, save_every=1, keep=1, seed=0)
+        self.check_at_least(log_every=1, processes=1)
         for name in ("learning_rate", "added_learning_rate", "max_time", "clip"):
             value = getattr(self, name)
             if value is not None and not value > 0:
