@@ -19,6 +19,8 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from .carries.kinds import KIND_SETTINGS
+from .config import kind_fields
 from .storage import STATE, check_version, write_atomically
 
 FORMAT_NAME = "holdover.state.v"
@@ -174,16 +176,28 @@ class State:
         )
 
 
+def differing_keys(owner: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
+    """The entries in which two models' signatures differ."""
+    # Signatures of version 0.1.0 hold the settings of all kinds of state, not only of their own.
+    kind_settings = {name for kind in KIND_SETTINGS.values() for name in kind_fields(kind)}
+    one_sided = {*owner} ^ {*expected}
+    return [
+        key
+        for key in sorted({*owner, *expected})
+        if owner.get(key) != expected.get(key)
+        and not (key in one_sided and key in kind_settings)
+        # A state made in training has no fingerprint of weights: they were moving.
+        and not (key == "weights" and None in (owner.get(key), expected.get(key)))
+    ]
+
+
 def check_owner(owner: Mapping[str, Any], expected: Mapping[str, Any], whose: str) -> None:
     """Refuse a state that another model or configuration made, saying what differs."""
     if not owner:
         return
     differing = [
         f"{key} is {owner.get(key)!r} in the state and {expected.get(key)!r} in {whose}"
-        for key in sorted({*owner, *expected})
-        if owner.get(key) != expected.get(key)
-        # A state made while training has no fingerprint of weights: they were moving.
-        and not (key == "weights" and None in (owner.get(key), expected.get(key)))
+        for key in differing_keys(owner, expected)
     ]
     if differing:
         raise ValueError(

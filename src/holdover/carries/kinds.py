@@ -4,6 +4,7 @@ A kind from another package is found in two ways: `holdover.register_carry` name
 declares an entry point in the group `holdover.carries`.
 """
 
+from collections.abc import Iterable
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -36,6 +37,15 @@ def settings_class(carry: str) -> type[Any]:
             "or register your own with holdover.register_carry."
         )
     return KIND_SETTINGS[carry]
+
+
+def load_named_kinds(words: Iterable[str]) -> None:
+    """Load the declared kinds that a command line names: their settings become flags."""
+    asked = [word for word in words if "recurrence" in word or word.isidentifier()]
+    if any("recurrence" in word for word in asked):
+        for entry in entry_points(group=ENTRY_POINTS):
+            if any(word.rpartition("=")[2] == entry.name for word in asked):
+                settings_class(entry.name)
 
 
 def kind_names() -> list[str]:

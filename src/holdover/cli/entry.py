@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from .. import __version__
+from ..carries.kinds import load_named_kinds
 from ..runs.launch import FailedElsewhereError, end_with_starter, started_processes
 from ..runs.settings import check_flags, flags_of
 from . import backbones, experiments, forecast, language, lens, plan, qa, submit, text
@@ -39,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         words = list(sys.argv[1:] if argv is None else argv)
         show_help(words)
+        load_named_kinds(words)
         verb, words = find_verb(VERBS, words)
         parsed = verb.parse(words)
         check_processes(verb)

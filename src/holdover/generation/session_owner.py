@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ..recurrent.model import RecurrentModel
+from ..state import differing_keys
 from ..tokenization.encoders import HFEncoder
 from .session_file import short
 from .session_position import SavedSession
@@ -17,8 +18,7 @@ def check_fits(saved: SavedSession, model: RecurrentModel, encoder: Any, path: s
     owner = model.owner()
     differing = [
         f"{key} is {short(saved.owner.get(key))} in the session and {owner.get(key)!r} in the model"
-        for key in sorted({*saved.owner, *owner})
-        if saved.owner.get(key) != owner.get(key)
+        for key in differing_keys(saved.owner, owner)
     ]
     if differing:
         raise ValueError(

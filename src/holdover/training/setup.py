@@ -18,6 +18,8 @@ from accelerate.state import AcceleratorState
 from rich.console import Console
 from torch import Tensor, nn
 
+from ..carries.kinds import KIND_SETTINGS
+from ..config import kind_fields
 from ..runs.models import RUN, numbered, read_run
 from ..runs.processes import (
     Share,
@@ -266,9 +268,12 @@ def differences(before: dict[str, Any], options: Any) -> list[str]:
     if now["schedule"] in ("linear", "cosine"):
         # These schedules depend on the last step from the first step on.
         changeable = CHANGEABLE - {"epochs", "max_steps", "max_tokens"}
+    # Runs of version 0.1.0 recorded the settings of all kinds of state, not only those of their own.
+    unused = {f"recurrence.{name}" for kind in KIND_SETTINGS.values() for name in kind_fields(kind)}
+    unused -= now.keys()
     return [
         f"{key} was {before.get(key)!r} and is now {now.get(key)!r}"
-        for key in sorted({*before, *now} - changeable)
+        for key in sorted({*before, *now} - changeable - unused)
         if before.get(key) != now.get(key)
     ]
 
