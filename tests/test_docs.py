@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from holdover.bundled import bundled_model
+from holdover.carries import kinds, registry
 from holdover.cli import entry as cli
 from holdover.forecasting.models.registry import FORECASTERS
 from holdover.runs.models import open_model
@@ -53,6 +54,7 @@ CHANGED = {
         'run, data="time-machine"': 'run, data="time-machine", document_tokens=200',
         '"window": 300': '"window": 24',
     },
+    "docs/extending.md": {'"gpt2"': '"stock-model"'},
     "docs/forecasting.md": {"epochs=3": "epochs=1"},
     "docs/generation.md": {"max_new_tokens=5000": "max_new_tokens=5", "write(200": "write(5"},
     "docs/qa.md": {"epochs=2": "epochs=1"},
@@ -227,7 +229,12 @@ def python_names(page: str) -> dict:
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON)
-def test_python_runs(page, place, capsys):
+def test_python_runs(page, place, capsys, monkeypatch):
+    # What a page registers is gone afterwards.
+    for table in (registry.CARRIES, kinds.KIND_SETTINGS):
+        for name in ("last_states",):
+            monkeypatch.setitem(table, name, None)
+            monkeypatch.delitem(table, name)
     save_blocks(page, place)
     names = python_names(page)
     for block in blocks(page, "python"):
@@ -244,7 +251,9 @@ def test_blocks_are_run_or_shown():
     """Every block is of a kind that is run, or is listed as a drawing or an output."""
     for page in PAGES:
         kinds = {block.kind for block in blocks(page)}
-        assert kinds <= {"python", "commands", "text", *SAVED}, f"{page}: {kinds}"
+        assert kinds <= {"python", "commands", "text", "toml", *SAVED}, f"{page}: {kinds}"
+        for block in blocks(page, "toml"):
+            tomllib.loads(block.text)
         first = [block.text.split()[0] for block in blocks(page, "text")]
         assert first == SHOWN.get(page, []), page
 

@@ -36,6 +36,7 @@ LEVELS = [
 KNOW_TRANSFORMERS = {"backbones", "models", "recurrent", "generation"}
 # Further modules that may: tokenizers, loading by name, registration of forecasters.
 MODULES_THAT_KNOW = {
+    "testing.py",
     "tokenization/encoders.py",
     "runs/models.py",
     "planning/model_profile.py",

@@ -439,7 +439,7 @@ def test_a_model_with_a_recurrence_is_not_given_another_silently(tmp_path, capsy
     settings = {"model": tmp_path / "run", "from_scratch": None, "shape": None}
     settings["output"] = tmp_path / "more"
     said = refusal(capsys, command(tmp_path, **settings, rem_gate=0.5))
-    assert "rem_gate is -1.0 in the model and 0.5 was asked for" in said
+    assert "--rem-gate is -1.0 in the model and 0.5 was asked for" in said
     said = refusal(capsys, command(tmp_path, **settings, recurrence="pooled"))
     assert "carry is 'none' in the model and 'pooled' was asked for" in said
 

@@ -26,7 +26,9 @@ def test_an_evaluation_writes_shows_and_says_where(tmp_path):
     console = Console(file=io.StringIO(), width=400)
     evaluation = Evaluation(Options(tmp_path / "eval"), console)
     record = evaluation.record("test", {"name": "a"}, {"source": "b"}, rows=[{"loss": 1.0}])
-    assert list(record) == ["record", "model", "data", "options", "rows", "provenance"]
+    assert list(record) == [
+        *("record", "format_version", "model", "data", "options", "rows", "provenance")
+    ]
     evaluation.write("test.json", record)
     assert json.loads((tmp_path / "eval" / "test.json").read_text()) == record
     drawn = []

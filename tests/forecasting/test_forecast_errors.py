@@ -19,8 +19,8 @@ def test_a_model_that_is_none(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"data": None}, "Say which data"),
-        ({"data": "nowhere.csv"}, "'nowhere.csv' is neither a file nor one of the data sets"),
+        ({"data": None}, "--data is missing"),
+        ({"data": "nowhere.csv"}, "'nowhere.csv' is neither a file nor a named data set"),
         ({"past": 0}, "--past 0 must be at least 1"),
         ({"rows": 0}, "--rows 0 must be at least 1"),
         ({"label_len": 4}, "--label-len 4 is for a decoder, and dlinear has none"),
@@ -28,8 +28,8 @@ def test_a_model_that_is_none(tmp_path, capsys):
         ({"added_learning_rate": 1e-3}, "a forecaster is trained as a whole"),
         ({"shape": "moving_avrage=3"}, "did you mean moving_average?"),
         ({"shape": "moving_average=4"}, "moving_average=4 must be odd"),
-        ({"shape": "moving_average=many"}, "No dlinear can be made so"),
-        ({"shape": "pred_len=3"}, "pred_len follows from the data, past, ahead and --label-len"),
+        ({"shape": "moving_average=many"}, "A dlinear cannot have this shape"),
+        ({"shape": "pred_len=3"}, "pred_len is determined by --data, --past"),
         (
             {"model": "repeat", "shape": "period=3"},
             "not a setting of repeat; it has no settings",
@@ -37,9 +37,9 @@ def test_a_model_that_is_none(tmp_path, capsys):
         ({"model": "seasonal", "past": 12}, "period=24 must be at most seq_len=12"),
         ({"model": "informer", "label_len": 25}, "--label-len 25 must be at most seq_len=24"),
         ({"model": "informer", "shape": "d_model=9,n_heads=2"}, "d_model=9 must be even"),
-        ({"features": "S"}, "set target to one of load, temperature"),
+        ({"features": "S"}, "set --target to one of load, temperature"),
         ({"order": "random"}, "--order 'random' is not valid: expected"),
-        ({"split": "70/30"}, "--split '70/30' is not understood"),
+        ({"split": "70/30"}, "--split '70/30' has an unknown form"),
         ({"schedule": "falling"}, "--schedule 'falling' is not valid: expected"),
         ({"device": "tpu"}, "--device 'tpu' is not valid: expected"),
         ({"validate_every": 0}, "--validate-every 0 must be at least 1"),

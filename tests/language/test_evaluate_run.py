@@ -42,7 +42,9 @@ def test_the_record(record, place):
     assert json.loads(written, parse_constant=pytest.fail) == made
     assert not re.search(r"(?<![\w.])/\w+/", written.replace("tokens/s", ""))
     assert str(place) not in written and str(output) not in written
-    assert set(made) == {"record", "model", "data", "options", "rows", "provenance"}
+    assert set(made) == {
+        *("record", "format_version", "model", "data", "options", "rows", "provenance")
+    }
     assert made["model"]["name"] == "pooled" and made["model"]["recurrence"]["window"] == WINDOW
     assert made["model"]["training"] is None
     assert made["data"]["source"] == "text.txt" and made["data"]["documents_read"] == 1

@@ -371,7 +371,7 @@ def test_saved_and_opened_through_auto_classes(tmp_path):
     model.save_pretrained(tmp_path / "recurrent")
     loaded = holdover.RecurrentModel.from_pretrained(tmp_path / "recurrent")
     assert torch.equal(outputs_of(loaded, ids), outputs_of(model, ids))
-    assert loaded.recurrence.length == 5
+    assert loaded.settings.memory_length == 5
 
 
 # Dynamo warns of its own ways of tracing autograd functions.

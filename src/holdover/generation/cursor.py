@@ -99,7 +99,7 @@ class Cursor:
         """Tokens that fit into the only row's open window, or into its next one."""
         if self.groups:
             return self.groups[0].window.room - self.groups[0].window.length
-        (tail,) = _tails(self.state, [torch.empty(0)])
+        tail = _tails(self.state, [torch.empty(0)])[0]  # rows at one place have tails of one length
         return self.settings.window - len(tail)
 
     def reorder(self, index: Tensor) -> None:

@@ -380,7 +380,12 @@ def _helps(options: type) -> dict[str, str]:
     for cls in reversed(options.__mro__):
         if not dataclasses.is_dataclass(cls):
             continue
-        (body,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+        try:
+            source = inspect.getsource(cls)
+        except (OSError, TypeError):
+            # A class that was typed into a notebook or a shell has no source, and no help texts.
+            continue
+        (body,) = ast.parse(textwrap.dedent(source)).body
         assert isinstance(body, ast.ClassDef)
         for field, below in zip(body.body, body.body[1:], strict=False):
             if (
