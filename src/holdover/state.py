@@ -63,7 +63,7 @@ class State:
         return self._map(move)
 
     def rows(self, index: Any) -> "State":
-        """The rows of an index, in its order: batches, beams, single documents."""
+        """Select rows by index, in its order: for batches, beams or single documents."""
         chosen = torch.as_tensor(index, device=self.device)
         if chosen.ndim == 0:
             chosen = chosen[None]
@@ -128,7 +128,7 @@ class State:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: str | torch.device = "cpu") -> "State":
-        """Read a state. A model checks that it fits when it is given the state."""
+        """Read a state. Whether it fits a model is checked when that model reads it."""
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(f"There is no state file at {path}.")
@@ -202,7 +202,7 @@ def check_owner(owner: Mapping[str, Any], expected: Mapping[str, Any], whose: st
     if differing:
         raise ValueError(
             f"This state does not belong to {whose}: {'; '.join(differing)}. "
-            "Make it anew with this model, or, if you know that it fits, use model.adopt(state)."
+            "Make it again with this model, or, if you know that it fits, use model.adopt(state)."
         )
 
 

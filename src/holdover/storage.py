@@ -3,7 +3,7 @@
 * FORMATS lists every format. docs/formats.md describes them and the promises about them.
 * JSON files carry their version as "format_version". A file without one has version 0: holdover 0.1.0
   wrote it.
-* A reader refuses a newer version before it looks at anything else in the file.
+* A newer version is refused before anything else in the file is read.
 """
 
 import os
@@ -70,7 +70,7 @@ def check_content(
 ) -> dict[str, Any]:
     """The fields of a JSON file, except the version; `known` are all the fields it may have."""
     if not isinstance(content, dict):
-        raise ValueError(f"{path} holds no JSON object")
+        raise ValueError(f"{path} is not a JSON object")
     check_version(form, content.get(VERSION_FIELD, 0), path)
     fields = {name: value for name, value in content.items() if name != VERSION_FIELD}
     unknown = sorted(set(fields) - set(known)) if known is not None else []

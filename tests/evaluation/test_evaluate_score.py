@@ -283,7 +283,7 @@ def test_nothing_to_score():
     model = attach(build("gpt2"), window=WINDOW)
     with pytest.raises(ValueError, match="every document is a single token"):
         score(model, stream(1, 1), rows=1, device=CPU)
-    with pytest.raises(ValueError, match="only to be read"):
+    with pytest.raises(ValueError, match="no token of the text is marked"):
         score(model, stream(20, scored=np.zeros(20, bool)), rows=1, device=CPU)
 
 

@@ -109,5 +109,5 @@ def test_models_whose_keys_cannot_be_moved_are_refused():
         read_with_cache(build("mistral"), text(9), window=4, kept=2)
     model = build("llama")
     model.config.rope_parameters["rope_type"] = "dynamic"
-    with pytest.raises(ValueError, match=r"rotary positions that grow \(dynamic\)"):
+    with pytest.raises(ValueError, match=r"rotates by text length \(dynamic\)"):
         read_with_cache(model, text(9), window=4, kept=2)

@@ -12,7 +12,7 @@ from runs import refusal
 
 def test_a_model_that_is_none(tmp_path, capsys):
     said = refusal(capsys, command(tmp_path, model="transformer"))
-    assert "--model 'transformer' is no forecaster: choose from informer, dlinear, lstm" in said
+    assert "--model 'transformer' is not a forecaster: choose from informer, dlinear, lstm" in said
     assert "choose from informer" in refusal(capsys, command(tmp_path, model=None))
 
 

@@ -463,7 +463,7 @@ def test_a_cache_is_closed_once_and_read_no_more():
     cache.close()
     with pytest.raises(ValueError, match=r"was closed before.*first close\(\) returned"):
         cache.close()
-    with pytest.raises(ValueError, match=r"was closed, and nothing can be read on.*state="):
+    with pytest.raises(ValueError, match=r"was closed and can read nothing more.*state="):
         cache.read(prompt)
 
 

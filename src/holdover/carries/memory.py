@@ -32,7 +32,7 @@ class MemoryCarry(Carry):
     ) -> dict[str, Any]:
         length = before.kind.memory_length if memory_length is None else memory_length
         if length is None and changes["window"] != before.window:
-            # Shorter windows do not shorten a memory that nobody asked to shorten.
+            # A shorter window must not shorten the memory, unless that was requested.
             length = before.window
         return {"memory_length": length}
 
@@ -67,11 +67,11 @@ class MemoryCarry(Carry):
 
 
 def memory_length(trace: StepTrace) -> int:
-    """M of this call: a model can be read with another memory than it was made with."""
+    """M for this call, by default the window. It may differ from the M of training."""
     return trace.settings.memory_length or trace.window
 
 
 def filled_of(tensors: Tensors, present: Tensor | None) -> Tensor:
-    """[B] positions that hold something: none in rows without a past."""
+    """[B] the number of filled positions: 0 in rows without a past."""
     filled = tensors["filled"]
     return filled if present is None else torch.where(present, filled, torch.zeros_like(filled))

@@ -12,7 +12,7 @@ def at_least(name: str, value: Any, least: int, or_else: str = "") -> None:
 
 
 def check_choices(settings: Any) -> None:
-    """Refuse a value that is not among the words of its field's Literal."""
+    """Refuse a value that is not among the choices of its field's Literal type."""
     for name, annotation in get_type_hints(type(settings)).items():
         choices = get_args(annotation) if get_origin(annotation) is Literal else ()
         if choices and getattr(settings, name) not in choices:

@@ -3,9 +3,9 @@
 * The formula is Kaplan et al.'s forward count without embedding and head, scaled up because windows
   overlap: [2 N + 2 L T d] T / (T - o) with N = 12 L d^2. Recurrence counts as zero.
 * To reproduce the published table, 2 N + 2 L T d must be rounded to three digits before scaling.
-* torch's counter does not know the CPU's fused attention kernel (2.13), nor ours, and it refuses GPU
-  kernels in which query heads share key heads (2.11). The formulas here count all of them. It does not
-  count the scans of a recurrence, which are linear in the length.
+* torch's counter does not know the CPU's fused attention kernel (torch 2.13) or ours, and it
+  refuses GPU kernels in which query heads share key heads (torch 2.11). The formulas here count all
+  of them. Neither counts the scans of a recurrence, which are linear in the length.
 * Resident memory is sampled, so a peak shorter than the interval can be missed. CUDA's peak is exact;
   its record also holds the process's resident memory.
 """
@@ -37,7 +37,7 @@ def flops_per_token(layers: int, width: int, window: int, overlap: int) -> float
 
 
 def printed_flops(layers: int, width: int, window: int, overlap: int) -> float:
-    """The same, rounded to three digits before and after scaling, as in the published table."""
+    """`flops_per_token`, rounded to three digits before and after scaling, as the table does."""
     base = _three_digits(_base(layers, width, window, overlap))
     return _three_digits(base * window / (window - overlap))
 
@@ -100,14 +100,14 @@ class PeakMemory:
 
 
 def _note_peaks() -> None:
-    """The device keeps one peak: active PeakMemory objects note it before it is reset."""
+    """Save the device's peak in all active PeakMemory objects, before it is reset."""
     for around in _open:
         around._most = max(around._most, torch.cuda.max_memory_allocated())
 
 
 @contextmanager
 def uncounted_memory() -> Iterator[None]:
-    """GPU memory used inside counts for no PeakMemory, and is returned to the device afterwards."""
+    """Context manager: no PeakMemory counts the GPU memory used inside; it is freed afterwards."""
     if not torch.cuda.is_available():
         yield
         return
@@ -136,7 +136,7 @@ def _three_digits(number: float) -> float:
 
 
 def _packet_of(operation: Any) -> Any:
-    """The name under which torch's counter knows an operation of ours."""
+    """The name under which torch's counter knows one of our operations."""
     return operation._opoverload.overloadpacket
 
 

@@ -14,7 +14,7 @@ from .perplexity import summarise
 from .scoring import Scores
 from .words import Words
 
-# Vocabularies up to this size are measured over all their tokens as classes.
+# In vocabularies up to this size, every token is a class of its own.
 SMALL_VOCABULARY = 512
 # More units than this are not listed in a record.
 MOST_UNITS = 2000
@@ -40,7 +40,7 @@ def perplexities(
     where = scores.scored
     nll = scores.nll[where]
     document = scores.document[where]
-    # Blocks of text that are the same at every overlap: the windows of a reading without overlap.
+    # Blocks are the windows without overlap, so they are the same at every overlap.
     in_document = np.flatnonzero(where) - tokens.bounds[document] - 1
     units, kind = units_of(document, in_document // window)
     resampled = Resampled(units, draws, seed)
@@ -75,7 +75,7 @@ def _of_documents(counts: dict[str, np.ndarray], unit: str) -> np.ndarray:
 
 
 def _finite(value: float | None) -> float | None:
-    """None for infinity, the perplexity of one endless word, which JSON cannot hold."""
+    """None for infinity, which JSON cannot hold (a text with very few, very long words)."""
     return value if value is not None and math.isfinite(value) else None
 
 

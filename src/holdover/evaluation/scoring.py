@@ -1,7 +1,8 @@
 """-log p of every target of a corpus, each scored exactly once.
 
-* Documents are read side by side, each row one after another; the state goes through the whole of a
-  document, or is reset every so many windows. A plain model's windows do not depend on each other.
+* The rows of a batch are read in parallel; each row reads its documents one after another. The
+  state is carried through a whole document, or reset after every `reset_every` windows. The windows
+  of a plain model do not depend on each other.
 * The windows are those of training (`Walk`, `cut`): at any overlap a target is scored by the first
   window that reads the token before it.
 """
@@ -33,12 +34,12 @@ from ..text.window_loader import (
 )
 from ..windows import IGNORED
 
-# Into about so many parts the text is cut for a model without a state, however long it is.
+# For a model without a state, a text of any length is cut into about this many parts.
 PARTS = 1024
-# Windows whose losses wait on the device before they are fetched.
+# The losses of this many batches stay on the device before they are copied to the host.
 FETCH_EVERY = 64
 
-# Is shown the logits [n, V] and targets [n] of scored positions, and where those stand in the stream.
+# Called with logits [n, V] and targets [n] of scored positions, and their indices in the stream.
 Measure = Callable[[Tensor, Tensor, np.ndarray], None]
 
 
@@ -55,7 +56,7 @@ class Scores:
 
     @classmethod
     def joined(cls, parts: "Sequence[Scores]") -> "Scores":
-        """Of what several processes have scored, each its share."""
+        """The scores of several processes, each of which scored its share, as one."""
         first, *others = parts
         nll, window, position = first.nll.copy(), first.window.copy(), first.position.copy()
         for other in others:
@@ -75,10 +76,11 @@ class Scores:
         return float(np.nanmean(self.nll))
 
     def by_position(self, window: int, overlap: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """[T] summed -log p at each position of a window, and how many targets that was.
+        """[T] summed -log p at each position of a window, and the number of targets in each sum.
 
-        Where windows overlap, a document's first one is left out: it alone scores the positions that
-        others read again, and those are beginnings of documents.
+        If windows overlap, the first window of each document is left out: only it scores the
+        positions that other windows read again, so these would be measured at beginnings of
+        documents alone.
         """
         where = self.scored & (self.window > 0) if overlap else self.scored
         sums = np.bincount(self.position[where], self.nll[where], minlength=window)
@@ -89,7 +91,7 @@ def segments_to_score(tokens: Tokens, settings: Any, reset_every: int | None) ->
     """Whole documents, or the parts between two resets of the state."""
     stretches = whole_documents(tokens)
     if settings.carry == "none":
-        # Nothing is carried, so the windows may be dealt out to rows as is convenient.
+        # Nothing is carried, so any row can read any window.
         windows = [windows_of(part, settings.window, settings.overlap) for part in stretches]
         reset_every = max(1, sum(map(len, windows)) // PARTS)
     if reset_every is None:
@@ -113,8 +115,9 @@ def score(
 ) -> Scores:
     """Read a corpus with the settings of `model` and score it.
 
-    keep_state: is shown every batch of windows and the state they read. advance: for progress. share:
-    the part of the rows that this process reads; what others read is not predicted here.
+    keep_state: called with every batch of windows and the state they read. advance: called with the
+    number of windows read. share: the part of the rows that this process reads; what other
+    processes read stays NaN.
     """
     settings = model.settings
     stretches = segments_to_score(tokens, settings, reset_every)
@@ -124,8 +127,8 @@ def score(
         )
     if tokens.scored is not None and not tokens.scored.any():
         raise ValueError(
-            "There is nothing to score: every token of the text is only to be read; mark some that "
-            "are to be predicted."
+            "There is nothing to score: no token of the text is marked to be predicted; mark at "
+            "least one."
         )
     rows_of = share.dealt(side_by_side(stretches, rows, settings.window, settings.overlap))
     compiled = model.compiled
@@ -147,14 +150,14 @@ def score(
 
 
 def first_windows(tokens: Tokens, rows: int, count: int, window: int) -> Tokens:
-    """The beginnings of as many documents as are read side by side: about `count` windows in all."""
+    """The beginnings of the first `rows` documents: about `count` windows in all."""
     documents = min(rows, tokens.documents)
     part = tokens.part(0, int(tokens.bounds[documents]))
     return part.truncated(window * max(count // documents, 2) + 1)
 
 
 def _one_by_one(walk: Walk, all_rows: bool) -> Iterator[Batch]:
-    """Batches of one window; rows that have ended are left out, unless a compiled step wants them."""
+    """Batches of one window; ended rows are left out, unless a compiled step needs them."""
     lengths = walk.lengths()
     for number in range(len(walk)):
         active = sum(length > number for length in lengths)
@@ -179,7 +182,7 @@ class _Found:
             self._fetch()
 
     def places(self, batch: Batch) -> np.ndarray:
-        """Where the scored targets of a batch of one window stand in the stream, row by row."""
+        """The indices in the stream of the scored targets of a batch of one window, row by row."""
         parts = []
         for place in batch.places[0]:
             if place is None:
@@ -200,7 +203,7 @@ class _Found:
                 assert np.isnan(self.nll[into]).all(), "a target was scored twice"
                 wanted = self.tokens.targets(into.start, into.stop) != IGNORED
                 found = values[row, place.keep : place.length]
-                # NaN stands for "not predicted": a loss that is none would vanish from every mean.
+                # NaN means "not predicted": a NaN loss would silently be left out of every mean.
                 if not np.isfinite(found[wanted]).all():
                     raise FloatingPointError(
                         f"The loss of window {place.window} of document {place.document} is not "

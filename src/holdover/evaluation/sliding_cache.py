@@ -1,12 +1,13 @@
 """A plain model with a sliding cache: the keys and values of the last tokens, kept between windows.
 
-It is the baseline for a state of the same size. Positions count from the first kept token, so that no
-distance grows beyond those of the training: keys move with their tokens. That needs rotary positions;
-keys with learned positions contain their old position, and cannot move.
+It is the baseline for a state of the same size. Positions count from the first kept token, so that
+no distance becomes larger than in training: when tokens are dropped, the keys of the others are
+rotated to their new positions. That needs rotary positions; a learned position cannot be removed
+from a key.
 
-Deep models rest their attention on the first token of a text, and read badly without one. So the `first`
-tokens of every document can be kept in addition to the last ones (Xiao et al., Efficient Streaming
-Language Models with Attention Sinks).
+Deep models put much of their attention on the first token of a text, and predict badly without it.
+So the `first` tokens of every document can be kept in addition to the last ones (Xiao et al.,
+Efficient Streaming Language Models with Attention Sinks).
 """
 
 from collections.abc import Iterator, Sequence
@@ -95,7 +96,7 @@ def check_reads_far(config: Any) -> None:
     """Refuse models with a sliding window of their own, or whose rotation depends on text length."""
     slides = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
     rope = config.rope_parameters.get("rope_type", "default")
-    reason = "slides its own window" if slides else f"has rotary positions that grow ({rope})"
+    reason = "slides its own window" if slides else f"rotates by text length ({rope})"
     if slides or rope in ("dynamic", "longrope"):
         raise ValueError(
             "A sliding cache needs attention that depends only on distances, and "
@@ -115,14 +116,14 @@ def frequencies(backbone: Any) -> Tensor:
     if len(inverse_frequencies) != 1 or 2 * len(inverse_frequencies[0]) != width:
         raise ValueError(
             f"A sliding cache rotates whole keys by one set of frequencies, and {config.model_type} "
-            "has other ones: read it with an overlap instead."
+            "has other ones (or rotates parts of keys): read it with an overlap instead."
         )
     return inverse_frequencies[0]
 
 
 @dataclass(frozen=True)
 class Room:
-    """The number of tokens that a cache has room for."""
+    """The tokens that a cache keeps: the first ones, and the last `kept` ones."""
 
     first: int
     kept: int

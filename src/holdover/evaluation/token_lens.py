@@ -59,7 +59,7 @@ def lens(
 ) -> Lens:
     """Read a text with a recurrent language model, with its state, without it and with another's.
 
-    text: letters, a file of them, or what holdover.data has read. tokenizer: for letters: a fast one of
+    text: letters, a file of them, or tokens of holdover.text. tokenizer: for letters: a fast one of
     transformers, a folder that has one, or the word bytes.
     advance: is told of windows as they are read, three times each.
     """

@@ -46,7 +46,7 @@ class Estimate:
 
 
 def estimate(value: Value, records: Records) -> Estimate | None:
-    """None if no record has it."""
+    """The estimate of a value; None if no record has its metric."""
     ours = _having(records.of(value.arm), value.metric)
     if value.minus is None:
         return _of_arm(value, ours) if ours else None
@@ -98,7 +98,7 @@ def _of_pairs(
 def _over_units(ours: Sequence[Any], theirs: Sequence[Any], names: tuple[str, ...]) -> Estimate:
     """The mean of few runs, minus the mean of the others if there are any.
 
-    With an interval if all of them were scored on the same units.
+    It has an interval if all of them were scored on the same units.
     """
     values = [np.mean([value_of(one) for one in group]) for group in (ours, theirs) if group]
     difference = float(values[0] - sum(values[1:]))
@@ -121,13 +121,13 @@ def _over_units(ours: Sequence[Any], theirs: Sequence[Any], names: tuple[str, ..
 
 
 def _of_the_same_units(measures: Sequence[Any]) -> bool:
-    """Whether all measures have the same number of units, whatever their counts are."""
+    """Whether all measures have sums over units, and the same number of them."""
     kept = [len(one.get("sums", ())) if isinstance(one, Mapping) else 0 for one in measures]
     return kept[0] > 0 and len(set(kept)) == 1
 
 
 def _enough(measure: Mapping[str, Any]) -> bool:
-    """Whether a measure has enough units for an interval, by the number it names."""
+    """Whether a measure has enough units for an interval; its `over` begins with their number."""
     number = re.match(r"[\d,]+", measure.get("over", ""))
     units = int(number[0].replace(",", "")) if number else len(measure.get("sums", ()))
     return units >= FEWEST_UNITS
@@ -175,7 +175,7 @@ def _clipped(estimate: Estimate, given: Iterable[float], value: Value) -> Estima
 
 
 def outcome(expectation: Expectation, records: Records) -> str:
-    """holds, fails or open; missing without a record."""
+    """'holds', 'fails' or 'open'; 'missing' if there is no record."""
     measured = estimate(expectation.value, records)
     if measured is None:
         return "missing"
@@ -199,7 +199,7 @@ def outcome(expectation: Expectation, records: Records) -> str:
 def verdict(outcomes: Sequence[str], complete: bool = True, few: bool = False) -> str:
     """The verdict on a claim, from the outcomes of its expectations.
 
-    A claim is incomplete until all its runs were made. With few seeds the verdict is worded weakly:
+    A claim is incomplete until all its runs are done. With few seeds the verdict is worded weakly:
     another seed may change more than the interval over texts shows.
     """
     known = [outcome for outcome in outcomes if outcome != "missing"]

@@ -15,7 +15,7 @@ WITH_DECODER = ("informer",)
 
 @dataclass(frozen=True, kw_only=True)
 class ForecastOptions(LoopOptions, SeriesOptions):
-    """The forecaster, and what a step reads."""
+    """Settings of the forecaster, its batches and its training."""
 
     aliases = ALIASES
 
@@ -26,12 +26,12 @@ class ForecastOptions(LoopOptions, SeriesOptions):
     label_len: int | None = None
     """For informer: observed rows that its decoder reads again; defaults to half of past."""
     rows: int = 32
-    """Windows of a batch."""
+    """Windows per batch."""
     order: Literal["shuffled", "sequential"] = "shuffled"
     """Order of the training windows: shuffled anew in every epoch, or as in the file."""
     replay: bool = True
-    """On a GPU: record the first step's kernels and replay them (a CUDA graph), which saves Python
-    from starting each of hundreds."""
+    """On a GPU: record the first step's kernels and replay them (a CUDA graph), so that Python
+    does not start hundreds of them in every step."""
     check_compiled: bool = True
     """With compile: compare the compiled gradients with the eager ones before the first step and after
     steps 100, 1,000, 10,000, ..., and refuse wrong ones."""
@@ -49,7 +49,7 @@ class ForecastOptions(LoopOptions, SeriesOptions):
     epochs: int = 6
     """Passes over the training windows."""
     max_tokens: int | None = None
-    """Stop after this many rows, counted in every window that contains them."""
+    """Stop after this many rows; a row counts once for every window that contains it."""
     validate_every: int | None = None
     """Rows between validations; none validates at the end of every epoch."""
     seed: int = 0
@@ -60,7 +60,7 @@ class ForecastOptions(LoopOptions, SeriesOptions):
         SeriesOptions.__post_init__(self)
         if self.model not in FORECASTERS:
             raise ValueError(
-                f"model={self.model!r} is no forecaster: choose from {', '.join(FORECASTERS)}."
+                f"model={self.model!r} is not a forecaster: choose from {', '.join(FORECASTERS)}."
             )
         self.check_at_least(rows=1)
         if self.label_len is not None and self.model not in WITH_DECODER:

@@ -5,8 +5,8 @@
   of its column and series, so a mean over columns mixes units.
 * Neighbouring windows share most of their rows. Intervals therefore resample blocks of consecutive
   windows (as many as the forecast or the season has steps, whichever is more), or whole series if there
-  are many. The first window of validation and test forecasts their first row, whatever `past` is. So
-  models that read different lengths have the same blocks and can be paired.
+  are many. The first window of the validation or test part forecasts the part's first row, whatever
+  `past` is. So models with different `past` have the same blocks and can be paired.
 """
 
 from collections.abc import Callable

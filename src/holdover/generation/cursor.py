@@ -1,12 +1,13 @@
-"""The cursor over windows: everything that reads or writes without gradients advances with it.
+"""The cursor over windows, which everything that reads or writes without gradients uses.
 
-* `Cursor` reads texts that go on and on: a batch of prompts, then token by token. Each row stands at its
-  own place in its window. Rows at the same place share an open window and one forward pass a token; when
-  windows are full at the same token, their rows go on together.
+* `Cursor` reads texts that grow: a batch of prompts, then token by token. Each row has its own
+  position in its window. Rows at the same position share an open window and one forward pass per
+  token. Rows whose windows become full at the same token share the next one.
 * Whole windows are read in one forward pass each and leave nothing but the state (`read_window`).
-* The host knows which row stands where: inside a window nothing is read back from the device.
-* A full window is closed when there is a token for the next one: the last token costs no forward pass.
-* `GenerationCache` is a cursor in the place of transformers' key-value cache.
+* The host keeps every row's position, so inside a window nothing is read back from the device.
+* A full window is closed only when a token for the next one comes: the last token costs no forward
+  pass.
+* `GenerationCache` wraps a cursor to replace transformers' key-value cache.
 """
 
 from collections.abc import Callable
@@ -29,19 +30,19 @@ from .open_window import OpenWindow
 
 @dataclass(eq=False)
 class Group:
-    """Rows of the batch that stand at the same place of their window."""
+    """Rows of the batch that are at the same position in their window."""
 
-    rows: list[int]  # their numbers in the batch, ascending: a group alone is the batch as it is
+    rows: list[int]  # batch indices, ascending: a single group is the batch in order
     window: OpenWindow
 
     @cached_property
     def index(self) -> Tensor:
-        """[n] the rows, where they are used."""
+        """[n] the rows, on the device of their window."""
         return torch.tensor(self.rows, device=self.window.trace.device)
 
 
 class Cursor:
-    """Where a batch of texts stands: open windows, and the state before them.
+    """The position of a batch of texts: open windows, and the state before them.
 
     A text can be repeated (for beams, or several sequences): a prompt is read once for all its copies.
     """
@@ -59,12 +60,12 @@ class Cursor:
         self.model = model
         self.device = model.device
         self.texts = texts
-        self.settings = model.settings  # for every window, whatever is changed meanwhile
+        self.settings = model.settings  # for every window, even if the model's settings change
         self.state = state  # before the open windows
         self.groups: list[Group] = []
         # Windows after which the state is forgotten (the overlap is not); None carries it on.
         self.reset_every = reset_every
-        self.windows = 0  # begun so far, by the row that began most
+        self.windows = 0  # begun so far by the row that has begun the most
         self.checks_tokens = True  # False: tokens after the prompt are the model's own
 
     @torch.no_grad()
@@ -74,7 +75,7 @@ class Cursor:
         request: Any,
         before: Callable[[State | None], None] | None = None,
     ) -> dict[str, Any]:
-        """Read a window that was cut before; rows that it does not have have ended.
+        """Read a window that is already cut. Rows that it lacks have ended.
 
         before: receives the state that the window reads.
         """
@@ -91,7 +92,7 @@ class Cursor:
 
     @property
     def window(self) -> OpenWindow | None:
-        """The open window, of rows that all stand at the same place."""
+        """The open window, if all rows are at the same position."""
         return self.groups[0].window if self.groups else None
 
     @property
@@ -103,7 +104,7 @@ class Cursor:
         return self.settings.window - len(tail)
 
     def reorder(self, index: Tensor) -> None:
-        """Go on with these rows, in this order, as often as they are named."""
+        """Continue with the rows in `index`, in its order; a row named twice is copied."""
         if len(self.groups) == 1:
             window = self.groups[0].window
             window.take_rows(index.to(self.device))
@@ -121,7 +122,7 @@ class Cursor:
 
     @torch.no_grad()
     def read(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """The prompt [B, n], then tokens [B, 1]; returns the logits after each row's last [B, 1, V]."""
+        """Read the prompt [B, n], then tokens [B, 1]; returns each row's last logits [B, 1, V]."""
         ids = input_ids.to(self.device)
         if len(self.groups) > 1:
             return self._read_apart(ids, not self.checks_tokens)
@@ -150,8 +151,8 @@ class Cursor:
 
     @torch.no_grad()
     def advance(self, ids: Tensor, *, checked: bool = False) -> Tensor | None:
-        """Tokens [B, n] for rows that all stand at the same place; returns the logits after the last
-        [B, 1, V]. checked: the ids are known to be the model's own."""
+        """Read tokens [B, n] of rows that are all at the same position; returns the last logits
+        [B, 1, V]. checked: the ids are known to be in the model's vocabulary."""
         logits = None
         while ids.shape[1]:
             if self.groups and self.groups[0].window.length == self.groups[0].window.room:
@@ -159,7 +160,7 @@ class Cursor:
             room = self.room
             piece, ids = ids[:, :room], ids[:, room:]
             if not self.groups and ids.shape[1]:
-                # More follows, so nobody asks for the logits of this window.
+                # More follows, so the logits of this window are not needed.
                 state = self._read_whole(piece, None, self.state)
                 self.windows += 1
                 ids = self._after_window(state, ids)
@@ -167,12 +168,12 @@ class Cursor:
             if not self.groups:
                 window = self._open(self.state, len(piece))
                 self.groups = [Group(list(range(len(piece))), window)]
-            # A copy: a view would keep the whole text alive, another one for every token.
+            # A copy: each view would keep a whole text in memory.
             logits = self.groups[0].window.feed(piece.clone(), last_only=True, checked=checked)
         return logits
 
     def _after_window(self, state: State | None, ids: Tensor) -> Tensor:
-        """Go on after a whole window. Where the cursor forgets now, the overlap is read again."""
+        """Continue after a whole window. If the state is reset now, the overlap is read again."""
         self.state = state
         if state is None or self.reset_every is None or self.windows % self.reset_every:
             return ids
@@ -183,8 +184,8 @@ class Cursor:
         check_ids(ids, mask, self.model.vocabulary)
         if not bool(mask[:, -1].all()):
             raise ValueError(
-                "The prompt ends in padding, and what is written would stand behind it: pad on the "
-                "left (padding_side='left'), and give an attention_mask where a text itself holds the "
+                "The prompt ends in padding, and new tokens would follow it: pad on the left "
+                "(padding_side='left'), and give an attention_mask if a text itself contains the "
                 "padding id."
             )
         texts = [row[kept] for row, kept in zip(ids, mask, strict=True)]
@@ -205,7 +206,7 @@ class Cursor:
     def _read_whole_windows(
         self, texts: list[Tensor], state: State | None
     ) -> tuple[list[Tensor], State | None]:
-        """The rest of the texts, for their last windows, and the state before these."""
+        """Read all but the last windows of the texts; returns the rest, and the state before it."""
         while True:
             rooms = [self.settings.window - len(tail) for tail in _tails(state, texts)]
             counts = [
@@ -215,12 +216,12 @@ class Cursor:
                 return texts, state
             pieces = [text[:count] for text, count in zip(texts, counts, strict=True)]
             mask = pad_sequence([torch.ones_like(piece) for piece in pieces], batch_first=True)
-            # More follows, so nobody asks for the logits of these windows.
+            # More follows, so the logits of these windows are not needed.
             state = self._read_whole(pad_sequence(pieces, batch_first=True), mask, state)
             texts = [text[count:] for text, count in zip(texts, counts, strict=True)]
 
     def _read_apart(self, ids: Tensor, checked: bool) -> Tensor:
-        """One token [B, 1] for rows that stand at different places."""
+        """Read one token [B, 1] per row; the rows are at different positions."""
         full = [group for group in self.groups if group.window.length == group.window.room]
         if full:
             rows = [row for group in full for row in group.rows]
@@ -250,7 +251,7 @@ class Cursor:
             return self.model(ids, mask, state=state, return_logits=False).state
 
     def _in_order(self, parts: list[Tensor]) -> Tensor:
-        """The groups' logits as rows of the batch."""
+        """The groups' logits, in the order of the batch's rows."""
         if len(parts) == 1:
             return parts[0]
         together = torch.cat(parts)
@@ -280,11 +281,11 @@ class GenerationCache(Cache):
         self.cursor.reorder(beam_idx)
 
     def read(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """The prompt [B, n], then tokens [B, 1]; returns the logits after each row's last [B, 1, V]."""
+        """Read the prompt [B, n], then tokens [B, 1]; returns each row's last logits [B, 1, V]."""
         if self.closed:
             raise ValueError(
-                "This cache was closed, and nothing can be read on in it: give the state that close() "
-                "returned to a next call (state=...)."
+                "This cache was closed and can read nothing more: give the state that close() "
+                "returned to the next call (state=...)."
             )
         self.columns += input_ids.shape[1]
         return self.cursor.read(input_ids, attention_mask)
@@ -298,8 +299,8 @@ class GenerationCache(Cache):
         """The state after everything that was read; nothing can be read on afterwards.
 
         The last token that generate returns was written, not read: the next call begins with it.
-        Refused where rows are not the texts that were returned: beams, and texts that ended before
-        others and were filled up with padding, which was read too.
+        Refused if rows are not the texts that were returned: for beams, and for texts that ended
+        before others and were filled up with padding, which was read too.
         """
         if self.closed:
             raise ValueError(
@@ -308,12 +309,12 @@ class GenerationCache(Cache):
             )
         if not self.cursor.groups:
             raise ValueError(
-                "Nothing was read yet, so there is no state: close the cache afterwards."
+                "Nothing was read yet, so there is no state: close the cache after generating."
             )
         if self.other_rows is not None:
             raise ValueError(
                 f"There is no state of the returned texts: {self.other_rows}; read the texts again with "
-                "model(sequences, attention_mask=...).state, the padding masked."
+                "model(sequences, attention_mask=...).state, and mask the padding."
             )
         self.closed = True
         state = self.cursor.close()
@@ -322,14 +323,14 @@ class GenerationCache(Cache):
 
 
 def _tails(state: State | None, texts: list[Tensor]) -> list[Tensor]:
-    """What each row reads again at the beginning of its next window."""
+    """The tokens that each row reads again at the beginning of its next window."""
     if state is None or state.tail is None:
         return [text[:0] for text in texts]
     return [row[row != NO_TOKEN] for row in state.tail]
 
 
 def _past_of(state: State | None, rows: Tensor) -> State | None:
-    """The state of some rows without its tail, which their windows are given with the text."""
+    """The state of some rows without the tail, which their windows receive with the text."""
     if state is None:
         return None
     past = replace(state.rows(rows), tail=None)

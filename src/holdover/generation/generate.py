@@ -25,7 +25,7 @@ from ..recurrent.checks import check_ids
 from ..state import State
 from .cursor import Cursor, GenerationCache
 
-_TAKES_BACK = "it takes back tokens that were read, and a state cannot forget"
+_TAKES_BACK = "it removes tokens that were read, and a state cannot forget them"
 _HUB = "its loop is not part of transformers any more"
 _ONLY_TOKENS = "generate keeps tokens, scores and logits: call model(sequences) for the rest"
 # Arguments that cannot work, and why.
@@ -49,7 +49,7 @@ REFUSED = {
     "output_hidden_states": _ONLY_TOKENS,
     "output_attentions": _ONLY_TOKENS,
 }
-# Values that ask for nothing, beside None and False.
+# Values that have no effect, in addition to None and False.
 _NEUTRAL = {"guidance_scale": 1, "num_beam_groups": 1, "penalty_alpha": 0}
 
 
@@ -91,7 +91,7 @@ def generate(
     elif isinstance(output, GenerateDecoderOnlyOutput):
         new = output.sequences[:, 1 if ids is None else ids.shape[1] :]
         if _some_ended(model, new, generation_config, stopping_criteria, arguments):
-            cache.other_rows = "a text ended before others, and the padding behind it was read"
+            cache.other_rows = "a text ended before others, and the padding after it was read"
     return output
 
 
@@ -143,7 +143,7 @@ def prepare_inputs(
     past_key_values: GenerationCache | None = None,
     attention_mask: Tensor | None = None,
 ) -> dict[str, Any]:
-    """The tokens that were not read yet; a prompt comes with its mask, new tokens are no padding."""
+    """The tokens that were not read yet. Only a prompt has a mask: new tokens are never padding."""
     assert past_key_values is not None
     seen = past_key_values.get_seq_length()
     return {
@@ -156,7 +156,7 @@ def prepare_inputs(
 def _asked(
     model: Any, name: str, config: GenerationConfig | None, arguments: dict[str, Any]
 ) -> Any:
-    """A setting as transformers finds it: an argument, else of the config, else the model's own."""
+    """A setting as transformers finds it: an argument, else from the config, else the model's."""
     if name in arguments:
         return arguments[name]
     value = getattr(config, name, None)
@@ -164,11 +164,11 @@ def _asked(
 
 
 def _writes_own_ids(model: Any, config: GenerationConfig | None, arguments: dict[str, Any]) -> bool:
-    """Whether all that is read behind the prompt is in the vocabulary, whatever is chosen."""
+    """Whether every token read after the prompt is sure to be in the vocabulary."""
     if arguments.get("custom_generate") not in (None, _write):
         return False
     eos, pad = (_asked(model, name, config, arguments) for name in ("eos_token_id", "pad_token_id"))
-    # Texts that have ended are filled up with the one, else with the other.
+    # Texts that have ended are filled up with the padding id, else with the end token.
     filler = eos if pad is None else pad
     ids = [] if filler is None else torch.as_tensor(filler).flatten().tolist()
     return all(0 <= number < model.vocabulary for number in ids)
@@ -186,11 +186,11 @@ def _some_ended(
     ends = [] if eos is None else torch.as_tensor(eos).flatten().tolist()
     own = [criterion for criterion in criteria or [] if hasattr(criterion, "eos_token_id")]
     if len(new) == 1 or not (ends or own):
-        # One text ends last; and without an end token, all are written on until all have ended.
+        # A single text is never padded, and without an end token all texts end together.
         return False
     ended = bool(torch.isin(new[:, :-1], torch.tensor(ends).to(new)).any())
     if criteria or _asked(model, "stop_strings", config, arguments) is not None:
-        # Where these ended a text cannot be known, but there is padding behind it.
+        # Where these criteria ended a text is unknown, but padding follows it.
         filler = ends[0] if pad is None else int(pad)
         ended = ended or bool((new[:, -1] == filler).any())
     return ended
@@ -224,7 +224,7 @@ def _write(
     generation_config: GenerationConfig,
     **prepared: Any,
 ) -> Iterator[int]:
-    """The loop of `stream`, as generate runs it: everything is prepared, the rows are repeated."""
+    """The loop of `stream`, as generate runs it: arguments are prepared and rows repeated."""
     if len(input_ids) != 1:
         raise ValueError(
             f"stream yields the tokens of one text, and there are {len(input_ids)} rows (texts, times "
@@ -247,13 +247,13 @@ def _tokens(
     unread, done = text, 0
     while not done:
         with torch.no_grad():
-            # In float32 and drawn from torch's own generator, as by transformers.
+            # In float32 and drawn from torch's own generator, as transformers does.
             logits = cache.read(unread, mask)[:, -1].to(text.device, torch.float32, copy=True)
             scores = process(text, logits)  # pyright: ignore[reportArgumentType]
             chosen = torch.multinomial(scores.softmax(-1), 1) if sample else scores.argmax(-1, True)
             text = torch.cat([text, chosen], 1)
             stopped = stops(text, None)  # pyright: ignore[reportArgumentType]
-            # Read back together: each reading waits for the device.
+            # One transfer for both: each transfer waits for the device.
             token, done = torch.cat([chosen[0], stopped.to(chosen.dtype)]).tolist()  # pyright: ignore[reportAttributeAccessIssue]
         yield token
         unread, mask = chosen, None

@@ -1,10 +1,11 @@
 """A window that is still being written: tokens go in piece by piece, each of them once.
 
-Inside the window the keys and values of earlier pieces wait in a stock cache; between windows there
+Inside the window the keys and values of earlier pieces are in a stock cache; between windows there
 is only the state. Closing the window gives the state that reading it in one piece would have given.
 
-A token alone should cost what it costs the stock model: what can be done for many tokens at once (mixing
-the layers) or once for the window (projecting the carried rows) is not done for each.
+A single token should cost no more than in the stock model. So work that can be done for many tokens
+at once (mixing the layers) or once per window (projecting the carried rows) is not done for each
+token.
 """
 
 from dataclasses import replace
@@ -22,7 +23,7 @@ from ..state import NO_TOKEN, State
 from ..windows import Window, last_tokens
 from .row_kv_cache import WindowLayer, rows_can_wait
 
-# Positions whose layers' outputs wait to be mixed: enough to make mixing rare, few enough to hold.
+# Layer outputs of this many positions are mixed at once: rarely, but without much memory.
 MIXED_TOGETHER = 32
 
 
@@ -39,7 +40,7 @@ class OpenWindow:
     ) -> None:
         if not model.enabled:
             raise ValueError(
-                "A window hands a state on, and the recurrence is disabled: leave disable_recurrence()."
+                "A window has a state, but the recurrence is disabled: leave disable_recurrence()."
             )
         if not model.spec.causal or model.task != "causal-lm":
             raise ValueError(
@@ -49,14 +50,14 @@ class OpenWindow:
         self.model = model
         self.settings = (
             settings or model.settings
-        )  # for the whole window, whatever is changed meanwhile
+        )  # for the whole window, even if the model's settings change
         self.before = state
         self.room = self.settings.window
         self.length = 0  # tokens in the window, those of the overlap included
-        self.unmixed: dict[int, list[Tensor]] = {}  # by layer, the outputs of pieces since the last
-        self.waiting = 0  # positions in them
-        self.partials: list[Any] = []  # what the kind of state made of the outputs before them
-        self.layer_inputs: list[list[Tensor]] = []  # of each piece
+        self.unmixed: dict[int, list[Tensor]] = {}  # by layer, the outputs since the last mix
+        self.waiting = 0  # positions in `unmixed`
+        self.partials: list[Any] = []  # what the carry made of the outputs before `unmixed`
+        self.layer_inputs: list[list[Tensor]] = []  # by piece, the inputs of every layer
         self.read: list[Tensor] = []
         if state is not None:
             check_state(state, batch, device, model.dtype, model.owner())
@@ -87,10 +88,10 @@ class OpenWindow:
 
     @torch.no_grad()
     def feed(self, input_ids: Tensor, *, last_only: bool = False, checked: bool = False) -> Tensor:
-        """Read a piece [B, n]; returns its logits [B, n, V], or those behind its end alone [B, 1, V].
+        """Read a piece [B, n]; returns its logits [B, n, V], or only its last ones [B, 1, V].
 
-        checked: ids that were looked at before, or chosen among the model's own. Looking at them again
-        would wait for the device.
+        checked: the ids were checked before, or chosen from the model's vocabulary. Checking them
+        again would wait for the device.
         """
         model = self.model
         if not checked:
@@ -102,7 +103,7 @@ class OpenWindow:
             )
         first = not self.read
         prefix = self.inputs.prefix if first else None
-        # Embedded here: of ids, transformers would warn that some may be padding.
+        # Embedded here: if given ids, transformers would warn that some may be padding.
         embedded = model.get_input_embeddings()(input_ids)
         if prefix is not None:
             embedded = torch.cat([prefix.to(embedded.dtype), embedded], 1)
@@ -123,9 +124,9 @@ class OpenWindow:
 
     @torch.no_grad()
     def take_rows(self, index: Tensor) -> None:
-        """Go on with these rows, in this order, as often as the index [n] names them."""
+        """Continue with the rows in `index` [n], in its order; a row named twice is copied."""
         self.cache.reorder_cache(index)  # pyright: ignore[reportArgumentType]
-        # In one piece from now on: every selection then costs one copy, however many pieces were read.
+        # Joined into one piece: every selection then costs one copy, however many were read.
         self.read = [torch.cat(self.read, 1)[index]] if self.read else []
         self.partials = [torch.cat(self.partials, 1)[index]] if self.partials else []
         self.unmixed = {
@@ -166,12 +167,12 @@ class OpenWindow:
         return State(model.recurrence.write(trace), None, tail, model.owner())
 
     def _set_inserted(self) -> None:
-        # Memory tokens are embedded here: without a suffix, the seams leave the input as it is.
+        # Memory tokens are embedded here: without a suffix, the hooks leave the input as it is.
         self.inserted = replace(self.inputs, suffix=None)
         self.without_rows = replace(self.inserted, rows=None)
 
     def _one_piece(self) -> list[list[Tensor]]:
-        """The layers' inputs as of a window read at once; nothing where no one asks for them."""
+        """The layers' inputs, joined into one piece; empty if the carry does not need them."""
         if not self.layer_inputs:
             return []
         return [[torch.cat(pieces, 1) for pieces in zip(*self.layer_inputs, strict=True)]]
@@ -180,14 +181,14 @@ class OpenWindow:
         known = (tail != NO_TOKEN).all(0)
         if not torch.equal(known, (tail != NO_TOKEN).any(0)):
             raise ValueError(
-                "The rows of this state have read texts of different lengths and stand at different "
-                "places of their overlap: open a window for each row with state.rows(i)."
+                "The rows of this state have overlaps of different lengths, as their texts were of "
+                "different lengths: open a window for each row, with state.rows(i)."
             )
         if bool(known.any()):
             self.feed(tail[:, known], last_only=True)
 
     def _mix(self) -> None:
-        """Show the kind of state the outputs that wait, layer by layer."""
+        """Give the carry the outputs in `unmixed`, layer by layer."""
         self.trace.partial = None
         for layer, pieces in self.unmixed.items():
             self.model.recurrence.observe(self.trace, layer, torch.cat(pieces, 1))
@@ -229,11 +230,11 @@ class OpenWindow:
         return stock
 
     def _inserted_for(self, positions: int, past: int) -> CarryInputs:
-        """What the hooks insert: no rows where their keys and values stand in the cache."""
+        """What the hooks insert; no rows if their keys and values are already in the cache."""
         hooks = self.model.hooks
         if not (self.rows_wait and past):
             return self.inserted
-        # Asked anew each time: the implementation of a live model can be changed.
+        # Checked each time: the attention implementation of a model can be changed.
         shown = positions == 1 and hooks.fused_causal
         for index in hooks.insert_layers:
             layer = self.cache.layers[index]

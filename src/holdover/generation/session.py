@@ -1,10 +1,12 @@
-"""Session: one text that is read and written on for ever, and kept in a small file.
+"""Session: one text that can be read and continued without end, and saved in a small file.
 
 * Reading goes window by window, writing token by token, in any order; between windows there is only
   the state, so a session of a whole library is as small as one of a page.
-* Everything that changes is one immutable `SessionPosition`. It is replaced when a step is done: a step
-  that fails or is interrupted leaves the session where it was, and the writer is made again from there.
-* Each text that is read is tokenised on its own; the pieces of one file get the ids of the whole.
+* Everything that changes is one immutable `SessionPosition`. It is replaced when a step is done: a
+  step that fails or is interrupted leaves the session where it was, and the writer is rebuilt from
+  there.
+* Each text that is read is tokenised on its own; the pieces of one file get the same ids as the
+  whole file.
 """
 
 import codecs
@@ -40,18 +42,18 @@ from .writer import Sampler, Writer
 
 # Windows between two places where reading can be interrupted.
 WINDOWS_AT_ONCE = 16
-# Files that a session remembers, the newest.
+# A session remembers this many files, the newest ones.
 REMEMBERED = 256
 
 
 class Session:
-    """A model, a tokenizer, and a place in a text without end.
+    """A model, a tokenizer, and a position in a text of any length.
 
-    tokenizer: a fast one of transformers, or an encoder of holdover.data. No special tokens are added:
-    where a text should begin with one, read it as text. seed: of the session's own random numbers;
-    they are saved with it. temperature, top_k, top_p: how tokens are chosen until `write` says
-    otherwise. model_name, tokenizer_name: by which the command line finds them again; folders are kept
-    as absolute paths.
+    tokenizer: a fast one of transformers, or an encoder of holdover.tokenization. No special tokens
+    are added: if a text should begin with one, read it as text. seed: for the session's own random
+    generator, which is saved with it. temperature, top_k, top_p: how tokens are chosen until
+    `write` changes it. model_name, tokenizer_name: names by which the command line can load both
+    again; folders are kept as absolute paths.
     """
 
     def __init__(
@@ -69,10 +71,10 @@ class Session:
         if not isinstance(model, RecurrentModel):
             raise TypeError(
                 f"A session needs a model that holdover has attached a recurrence to, not a "
-                f"{type(model).__name__}: holdover.add_recurrence(model, config), for a stock model "
-                'with carry="none".'
+                f"{type(model).__name__}: call holdover.add_recurrence(model, config), for a stock "
+                'model with carry="none".'
             )
-        Writer(model)  # thrown away: models that cannot write refuse to make one
+        Writer(model)  # discarded: this checks that the model can write
         self.model = model
         self.encoder = encoder_for(tokenizer)
         check_vocabulary(model, self.encoder)
@@ -88,7 +90,7 @@ class Session:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: RecurrentModel, tokenizer: Any) -> "Session":
-        """Go on where a saved session was: with the tokens that it would have written next."""
+        """Continue a saved session: it writes the same tokens that it would have written next."""
         saved = read_session(path)
         session = cls(model, tokenizer)
         session.model_name, session.tokenizer_name = saved.model_name, saved.tokenizer_name
@@ -100,10 +102,10 @@ class Session:
         return session
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all of it to one file, atomically. It can leak the text: treat it as the text."""
+        """Write the session to one file, atomically. The file can leak the text: protect it."""
         # Weights in training have no fingerprint: a file without one could never be loaded.
         check_not_training(self.model)
-        # A name that cannot be printed is asked for again: a file with one would be refused.
+        # Leave out names that cannot be printed: `load` would refuse a file that contains one.
         tokenizer, model = (
             name if name is None or name.isprintable() else None
             for name in (self.tokenizer_name, self.model_name)
@@ -118,12 +120,12 @@ class Session:
 
     @property
     def windows(self) -> int:
-        """Begun so far; a token that was chosen last is read when something follows it."""
+        """Windows begun so far. The last token written is read only when another follows it."""
         return self._layout(self._at)[0]
 
     @property
     def state_bytes(self) -> int:
-        """Of what is carried into the open window."""
+        """The size of the state that is carried into the open window."""
         return 0 if self._at.state is None else self._at.state.nbytes
 
     @property
@@ -132,20 +134,22 @@ class Session:
 
     @property
     def files(self) -> tuple[FileRead, ...]:
-        """Read or begun, the newest last."""
+        """Files that were read completely or in part, the newest last."""
         return self._at.files
 
     def reseed(self, seed: int) -> None:
-        """Begin another row of random numbers."""
+        """Restart the random generator with another seed."""
         self._generator.manual_seed(checked_seed(seed))
         self._at = replace(self._at, random=self._generator.get_state())
 
     def read(self, text: str | Path, *, errors: str = "strict") -> int:
-        """Go on with a text (a str), or with what a file holds (a Path); returns how many tokens.
+        """Read a text (a str) or a file (a Path) after everything before; returns the number of
+        tokens.
 
         A text is read whole or not at all; for a file see `read_on`. errors: "strict" refuses bytes
-        that are no UTF-8 and says where they are, "replace" goes on with the replacement character.
-        With a byte encoder both read every byte as it is; "strict" still refuses what looks binary.
+        that are not UTF-8 and reports where they are, "replace" reads the replacement character for
+        them. With a byte encoder, both read every byte as it is. "strict" also refuses binary
+        files.
         """
         check_errors(errors)
         before = self.position
@@ -162,10 +166,11 @@ class Session:
         return self.position - before
 
     def read_on(self, path: Path, *, errors: str = "strict") -> Iterator[FileRead]:
-        """Read a file piece by piece: behind each piece the session can be saved, or left.
+        """Read a file piece by piece: after each piece the session can be saved, or reading
+        stopped.
 
-        A file of which only a part was read is continued, also in another process; one that was read
-        to its end is read once more. Compressed files (.gz, .xz) are read as what they hold.
+        A file that was read in part is continued, even in another process; a file that was read to
+        its end is read again. Compressed files (.gz, .xz) are decompressed.
         """
         check_errors(errors)
         check_not_training(self.model)
@@ -187,7 +192,7 @@ class Session:
         yield file
 
     def begun(self, path: Path) -> FileRead:
-        """The file as this session knows it: in part, or from its beginning."""
+        """The record of a file that was read in part, or a new record for any other file."""
         check_exists(path)
         name = printable(os.path.normpath(path))
         found = FileRead(name, path.stat().st_size, sha256(path))
@@ -211,7 +216,7 @@ class Session:
         top_p: float | None = None,
         stop: str | Sequence[str] = (),
     ) -> str:
-        """Write so many tokens; see `stream`."""
+        """Write up to `tokens` tokens and return their text; see `stream`."""
         chosen = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
         return "".join(self.stream(tokens, **chosen, stop=stop))
 
@@ -224,12 +229,13 @@ class Session:
         top_p: float | None = None,
         stop: str | Sequence[str] = (),
     ) -> Iterator[str]:
-        """Write so many tokens, as pieces of text: whole characters only.
+        """Write up to `tokens` tokens, as pieces of text that contain whole characters only.
 
-        A token is written when its piece is asked for. Where the last token ends within a character, its
-        bytes wait for the next writing (reading drops them). What is given of temperature, top_k and
-        top_p is kept for later writing; top_k=0 and top_p=1 take a limit away. stop: texts behind whose
-        first occurrence writing ends; they are part of the text, as is the rest of their last token.
+        A token is written when the next piece is requested. If the last token ends within a
+        character, its bytes are kept for the next call (reading drops them). Given values of
+        temperature, top_k and top_p also apply to later calls; top_k=0 and top_p=1 remove a limit.
+        stop: writing ends after the first occurrence of one of these texts; it stays in the text,
+        with the rest of its last token.
         """
         tokens, stops = checked_tokens(tokens), checked_stops(stop)
         check_not_training(self.model)
@@ -277,8 +283,8 @@ class Session:
             content = text.encode()
         except UnicodeEncodeError as error:
             raise ValueError(
-                f"The text cannot be read: character {error.start} is half of a surrogate pair, which "
-                "is no character."
+                f"The text cannot be read: character {error.start} is half of a surrogate pair, "
+                "which is not a character: remove it."
             ) from error
         document = Document("the text", lambda: iter([content]))
         with self._undone_if_it_fails():
@@ -288,7 +294,7 @@ class Session:
             self._at = place
 
     def _encoded(self, document: Document, errors: str, skipped: int = 0) -> Iterator[np.ndarray]:
-        """Ids of a document, some windows at a time, without the first ones."""
+        """Ids of a document, a few windows at a time, without the first `skipped` ids."""
         settings = self.model.settings
         size = WINDOWS_AT_ONCE * (settings.window - settings.overlap)
         for ids, _, _ in self.encoder.encode_document(document, errors):
@@ -302,7 +308,7 @@ class Session:
         return replace(self._gone_on(place, ids.tolist()), unfinished=b"")
 
     def _gone_on(self, place: SessionPosition, ids: list[int]) -> SessionPosition:
-        """The place behind a token that waited and others, all of which the writer has read."""
+        """The position after the unread token (if any) and `ids`; the writer has read them all."""
         waited = [] if place.unread is None else [place.unread]
         place = replace(place, unread=None, position=place.position + len(ids))
         held = self._layout(place)[1]
@@ -320,7 +326,7 @@ class Session:
         return replace(place, files=(*others[1 - REMEMBERED :], file))
 
     def _ready(self) -> Writer:
-        """The writer, made again from the place where there is none: the open window is read again."""
+        """The writer. If there is none, it is rebuilt, which reads the open window again."""
         if self._writer is None:
             place = self._at
             writer = Writer(self.model, place.state)
@@ -333,7 +339,7 @@ class Session:
         return self._writer
 
     def _text(self, token: int) -> bytes:
-        # Embeddings may have more rows than the tokenizer has ids, for the sake of a round number.
+        # Embeddings may have more rows than the tokenizer has ids, padded to a round number.
         return self._texts[token] if token < len(self._texts) else b""
 
     @contextmanager
@@ -341,7 +347,7 @@ class Session:
         try:
             yield
         except BaseException:
-            # What the writer has half done is nowhere else: the place is still the one before.
+            # Only the writer holds the unfinished step: `_at` is still the position before it.
             self._writer = None
             self._generator.set_state(self._at.random)
             raise

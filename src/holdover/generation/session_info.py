@@ -1,7 +1,7 @@
 """The header of a session file: what it says about the session, read without torch.
 
 * A session file is a safetensors file with everything that is not a tensor in its header.
-* One SHA-256 over all its bytes (with zeros in place of its own digits) notices every change.
+* One SHA-256 over all its bytes (with zeros in place of its own digits) detects every change.
 * A file is untrusted: sizes are checked before memory is allocated. Nothing is ever executed.
 """
 
@@ -20,7 +20,7 @@ from .session_position import FileRead, Sampling, layout
 
 FORMAT = "holdover.session"
 VERSION = str(SESSION.version)
-# More than any state of a model that can write; a larger file is not a session.
+# In bytes: larger than any session with the state of a model that can write.
 LARGEST = 1 << 28
 LARGEST_HEADER = 1 << 23
 BLANK = "0" * 64
@@ -47,7 +47,7 @@ LEAK = (
 
 @dataclass(frozen=True)
 class SessionHeader:
-    """What a session file says about itself; the checksum is verified."""
+    """The content of a session file; `read_header` has verified its checksum."""
 
     path: Path
     content: bytes
@@ -59,7 +59,7 @@ class SessionHeader:
 
 
 def read_header(path: str | os.PathLike[str]) -> SessionHeader:
-    """The header of a file that is a session and is as it was written."""
+    """The header of a session file. Other files, and files changed later, are refused."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no session file at {path}.")
@@ -121,7 +121,7 @@ def _bytes_of(path: Path, entries: Mapping[str, Any]) -> int:
 
 
 def _checked(text: str) -> dict[str, Any]:
-    """What the header says of the session; a ValueError names the first thing that is wrong."""
+    """The description of the session in the header; a ValueError names the first error in it."""
     session = json.loads(text, parse_constant=_refuse)
     owner, files, sampling = session["owner"], session["files"], session["sampling"]
     check(
@@ -195,7 +195,7 @@ def _describe(header: SessionHeader) -> dict[str, Any]:
 
 def lasting_name(name: str | None) -> str | None:
     """A name that works from any folder: folders become absolute paths, other names stay."""
-    # Here, because it imports numpy.
+    # Imported here, because it imports numpy.
     from ..tokenization.byte_encoder import SYMBOLS
 
     # As for the encoders: a word like bytes is a tokenizer even if a folder has that name.
@@ -240,7 +240,7 @@ def damaged(path: Path, reason: str) -> ValueError:
 
 
 def digits(digest: str) -> bytes:
-    """The digest as it stands in the header."""
+    """The digest as it is written in the header."""
     return f'"sha256":"{digest}"'.encode()
 
 
@@ -250,5 +250,5 @@ def short(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """The text without characters that a terminal would obey."""
+    """The text, with unprintable characters replaced: a terminal might act on them."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text)

@@ -24,7 +24,7 @@ class Sampling:
     def __post_init__(self) -> None:
         if not (self.temperature == 0 or 1e-3 <= self.temperature <= 1e3):
             raise ValueError(
-                f"temperature={self.temperature} is not a temperature: 0 takes the most probable "
+                f"temperature={self.temperature} is out of range: 0 takes the most probable "
                 "token, 1 samples from the model as it is, and 0.001 to 1000 are allowed."
             )
         if self.top_k is not None and (type(self.top_k) is not int or self.top_k < 1):
@@ -35,7 +35,7 @@ class Sampling:
     def changed(
         self, temperature: float | None, top_k: int | None, top_p: float | None
     ) -> "Sampling":
-        """With the given values; None keeps the value, top_k=0 and top_p=1 remove the limit."""
+        """A copy with the given values. None keeps a value; top_k=0 and top_p=1 remove a limit."""
         return Sampling(
             self.temperature if temperature is None else float(temperature),
             self.top_k if top_k is None else top_k or None,
@@ -51,7 +51,7 @@ class FileRead:
     size: int  # of the file on disk
     sha256: str
     tokens: int = 0  # read so far
-    bytes: int = 0  # of its text, for these tokens
+    bytes: int = 0  # of its text, covered by these tokens
     finished: bool = False
 
 

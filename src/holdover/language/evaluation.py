@@ -38,9 +38,9 @@ from .reading_cost import counted_per_token, sizes_of, speed_of
 RECORD = "eval.json"
 # The window of a model that holdover has not trained.
 STOCK_WINDOW = 300
-# Windows that are read both compiled and as written.
+# Windows that are read both compiled and uncompiled.
 CHECKED_WINDOWS = 64
-# Nats per token: more than bfloat16 makes of another order of sums, less than a real difference.
+# Nats per token: above bfloat16's rounding in another order of sums, below a real difference.
 TOLERANCE = 0.01
 
 
@@ -60,7 +60,7 @@ def evaluate(options: EvalOptions, console: Console | None = None) -> dict[str, 
 
 
 def measure(options: EvalOptions, console: Console) -> dict[str, Any]:
-    """Score a text and write the record, which is returned; shows only progress."""
+    """Score a text, write eval.json and return its content; shows only progress."""
     return _measure(Evaluation(options, console))
 
 
@@ -287,10 +287,10 @@ def _note(trained: RecurrenceConfig, window: int, overlap: int) -> str | None:
 def check_compiled(
     model: RecurrentModel, tokens: Tokens, rows: int, reset_every: int | None, device: torch.device
 ) -> None:
-    """Read the beginning of a text compiled and as written; refuse to go on if the losses differ.
+    """Read the beginning of a text compiled and uncompiled; stop if the losses differ.
 
-    Compilers err: on an H200 every second process that compiled a plain model had losses half a nat
-    too high (docs/training.md).
+    Compilers can be wrong: on an H200 every second process that compiled a plain model had losses
+    half a nat too high (docs/training.md).
     """
     part = first_windows(tokens, rows, CHECKED_WINDOWS, model.settings.window)
     if part.scored is not None and not part.scored.any():
@@ -301,6 +301,6 @@ def check_compiled(
     if not abs(compiled.mean() - expected.mean()) < TOLERANCE:
         raise FloatingPointError(
             f"The compiled step is wrong: on the first {compiled.windows} windows its loss is "
-            f"{compiled.mean():.4f} nats per token, and {expected.mean():.4f} as written. Leave "
+            f"{compiled.mean():.4f} nats per token, and {expected.mean():.4f} uncompiled. Leave "
             "--compile out."
         )

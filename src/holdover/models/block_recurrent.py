@@ -27,7 +27,7 @@ from .transformer_xl_layer import Places, RelativeAttention, TransformerXLLayer
 EPSILON = 1e-6
 FIRST_STATE = 0.1
 
-# Keys of unit length and values, [B, H, S, d] each. Those of a state are computed once per block.
+# Keys (of unit length) and values, [B, H, S, d] each. Those of a state are computed once per block.
 KeysValues = tuple[Tensor, Tensor]
 
 
@@ -105,7 +105,7 @@ class StateUpdate(nn.Module):
         self.heads = config.n_head
         inner = config.n_head * config.d_head
         self.start = nn.Parameter(torch.empty(vectors, width))
-        # Without an identity, two vectors that are equal once would read the same and stay equal.
+        # Without it, two state vectors that become equal would read the same and stay equal.
         self.identity = nn.Parameter(torch.empty(vectors, width))
         self.norm = nn.RMSNorm(width, EPSILON)
         self.state_query = nn.Linear(width, inner, bias=False)
@@ -183,7 +183,7 @@ class BlockRecurrentLayer(TransformerXLLayer):
         """Keys and values for a whole block, from the carried state [B, S, k] or the learned start."""
         update = self.update
         if carried is None:
-            # All rows share them, so compute them once.
+            # All rows start with the same state, so compute its keys and values once.
             key, value = update.keys_values(update.described(update.start[None]))
             return key.expand(batch, -1, -1, -1), value.expand(batch, -1, -1, -1)
         state = with_start(update.start, carried, present, batch)
@@ -197,7 +197,7 @@ class BlockRecurrentLayer(TransformerXLLayer):
         key, value = self.attention.keys_values(block.inputs, memory)
         seen = None
         if block.unseen is not None:
-            # A row that reads nothing keeps its state later; here its softmax must not be empty.
+            # Rows that read nothing get their old state back later; their softmax needs a key.
             first = torch.arange(key.shape[2], device=key.device) == key.shape[2] - length
             seen = ~block.unseen | first
         return self.update(state, (unit(key), value), seen)

@@ -134,7 +134,7 @@ class TransformerXLModel(TransformerXLPreTrainedModel):
     def places(
         self, segment: Tensor, keys: int, *, unseen: Tensor | None = None, span: int | None = None
     ) -> Places:
-        """For a segment [B, T, k] at the end of `keys` positions, some of them `unseen` [B, keys]."""
+        """Distances and mask of a segment [B, T, k] at the end of `keys`; `unseen` is hidden."""
         # At least float32: half precision does not represent every distance beyond 2,048.
         precise = torch.promote_types(segment.dtype, torch.float32)
         distances = column_distances(keys, self.config.clamp_len, segment.device, precise)
@@ -192,7 +192,7 @@ class TransformerXLForCausalLM(TransformerXLPreTrainedModel, GenerationMixin):
 def _unseen(
     keys: int, attention_mask: Tensor | None, filled: Tensor | None, memory_length: int | None
 ) -> Tensor | None:
-    """[B, keys] bool: empty positions of the memory, and padding. None if there are none of either."""
+    """[B, keys] bool: empty positions of the memory, and padding. None if neither can occur."""
     unseen = None
     if filled is not None:
         assert memory_length is not None

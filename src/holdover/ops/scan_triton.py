@@ -1,7 +1,8 @@
 """Triton kernels for the recurrence of scan.py and its mixture with attention, launched by rsa_ops.py.
 
-A program scans one lane: the positions p, p + d, p + 2d, .. of one head, in some columns. In a lane the
-recurrence is z_i = rho (z_{i-1} + v_{i-1}), and the scan goes in chunks of C positions:
+A program scans one lane: the positions p, p + d, p + 2d, .. of one head, in some columns. As in
+scan.py, d is the head's dilation, rho = rate e^{i angle}, and y = P v is Re z or Im z. In a lane
+the recurrence is z_i = rho (z_{i-1} + v_{i-1}), and the scan goes in chunks of C positions:
 
     y = L v + R S        L [C, C]  Re or Im of rho^{i - j} below the diagonal, R [C] of rho^i
     S = rho^C S + U v    U [C]     rho^{C - j};   S is z at the first position of the chunk
@@ -25,12 +26,12 @@ import triton  # pyright: ignore[reportMissingImports]
 import triton.language as tl  # pyright: ignore[reportMissingImports]
 
 ROWS = tl.constexpr(16)
-"""Rows of a matrix of Re, Im and their derivatives by the rate: the fewest that a product accepts."""
+"""Rows of a matrix of Re, Im and their derivatives by the rate; tl.dot needs at least 16."""
 
 
 @triton.jit
 def _of_head(numbers: tl.constexpr, head, HEADS: tl.constexpr):
-    """The constant for this head. Constants need no copy to the device."""
+    """This head's number. As compile-time constants, the numbers need no copy to the device."""
     number = tl.full((), numbers[0], tl.int32)
     for other in tl.static_range(1, HEADS):
         number = tl.where(head == other, numbers[other], number)
@@ -63,7 +64,7 @@ def tabulate(rates, angles, powers, CHUNK: tl.constexpr):
 
 @triton.jit
 def _local(powers, sine, lag, CHUNK: tl.constexpr):
-    """[C, C] Re or Im of rho^lag for a head, at lags of at least 1."""
+    """[C, C] Re or Im of rho^lag for a head; 0 at lags below 1."""
     return tl.load(powers + sine * (CHUNK + 1) + lag, mask=lag > 0, other=0.0)
 
 

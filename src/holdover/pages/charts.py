@@ -61,7 +61,7 @@ class Element:
     tag: str
     attributes: Mapping[str, str]
     title: str = ""
-    """Shown when the element is pointed at."""
+    """The tooltip."""
     text: str = ""
 
 
@@ -190,7 +190,7 @@ def marker(
 
 
 def swatch(kind: str, with_marker: bool) -> list[Element]:
-    """A piece of a line for a legend outside the chart, in a box of 30 x 10."""
+    """The sample of a series for a legend outside the chart: a line in a box of 30 x 10."""
     return [_path(f"line {kind}", "M1 5H29"), *([marker(kind, 15, 5)] if with_marker else [])]
 
 

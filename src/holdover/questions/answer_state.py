@@ -35,8 +35,8 @@ def state_use(
     seed: int,
     advance: Callable[[int], None] = lambda windows: None,
 ) -> dict[str, Any] | None:
-    """EM, F1 and loss without a state and with another question's, and how far they are above those
-    with the reader's own; None if fewer than two questions have a past."""
+    """EM, F1 and loss without a state and with another question's, each also as a difference: minus
+    the value with the reader's own state. None if fewer than two questions have a past."""
     chosen = questions_with_past(pairs)
     if len(chosen) < 2:
         return None
@@ -67,7 +67,7 @@ def state_use(
     return {
         "questions": len(chosen),
         "own": {name: float(getattr(own, name)[chosen].mean()) for name in ("em", "f1", "nll")},
-        # How far reading window by window from the kept states is from the first reading.
+        # The difference in loss between reading again from the kept states and the first reading.
         "own_differs_from_first_reading": abs(own_states["nll"]["above_own"]["value"]),
         "zeroed": read(lambda number, window: None),
         "other": read(lambda number, window: kept.before(int(chosen[other[number]]), window)),
@@ -75,7 +75,7 @@ def state_use(
 
 
 def _others(count: int, seed: int) -> np.ndarray:
-    """[count] for each question another one: the next on a random circle."""
+    """[count] for each question another one: its neighbour in a random circular order."""
     circle = np.random.default_rng(seed).permutation(count)
     following = np.empty(count, dtype=np.int64)
     following[circle] = np.roll(circle, 1)

@@ -11,7 +11,7 @@ from .data_options import QuestionOptions
 
 @dataclass(frozen=True, kw_only=True, init=False)
 class ReaderRecurrence(RecurrenceConfig):
-    """What one window of a context hands to the next.
+    """Settings of the state that one window of a context passes to the next.
 
     The defaults are the published ones: the mean of the last layer, one hidden layer of 768, read by
     layer 2. Settings of other kinds of state keep their general defaults.
@@ -29,7 +29,7 @@ class ReaderRecurrence(RecurrenceConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class QAOptions(LoopOptions, QuestionOptions):
-    """The reader, and what a step reads."""
+    """Settings of the reader, its batches and its training."""
 
     aliases = ALIASES
 
@@ -39,7 +39,7 @@ class QAOptions(LoopOptions, QuestionOptions):
     """Execute Python code that comes with the model or its tokenizer. Read that code first."""
     recurrence: ReaderRecurrence = field(default_factory=ReaderRecurrence)
     rows: int = 8
-    """Questions of a batch; a step back-propagates through all windows of their contexts."""
+    """Questions per batch; a step back-propagates through all windows of their contexts."""
     freeze_base: bool = False
     """Train only the weights that holdover adds: the state's and the heads'."""
     validation: str | None = None
@@ -47,9 +47,9 @@ class QAOptions(LoopOptions, QuestionOptions):
     held_out: float = 0.1
     """Share of a file at its end that is kept for validation, unless another file is named."""
     longest_answer: int = 30
-    """Most tokens of an answer in validations."""
+    """Largest number of tokens in a predicted answer, during validation."""
     best_by: Literal["f1", "loss"] = "f1"
-    """What makes a checkpoint the best: F1 of the validation's answers, or their loss."""
+    """Measure that selects the best checkpoint: F1 or loss of the validation answers."""
     output: Path = Path("runs/qa")
     """Folder of the run: checkpoints, log.jsonl, settings."""
     learning_rate: float = 2e-5

@@ -1,4 +1,4 @@
-"""Refusals: one sentence each that says what was wrong, what was expected and what to do."""
+"""Checks of input: each error says what was wrong, what was expected and what to do."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ SUPPORTED_ATTENTION = ("sdpa", "eager")
 
 
 def check_settings(config: RecurrenceConfig) -> None:
-    """Refuse settings of a recurrence in attention that there is none of."""
+    """Refuse settings of RSA (a recurrence in attention) while rsa is off."""
     default = RecurrenceConfig(carry="none")
     for name in () if config.rsa else RSA_FIELDS:
         if getattr(config, name) != getattr(default, name):
@@ -39,7 +39,7 @@ def check_fit(config: RecurrenceConfig, model: Any, spec: Any, carry: Carry) -> 
         raise ValueError(
             f"carry={config.carry!r} leaves out the states of the recurrent layers that this "
             f'{model.config.model_type} has: use carry="blocks", which carries them and the memory (or '
-            'carry="none" for the twin that carries nothing).'
+            'carry="none" for the same model without a state).'
         )
     carry.check_model(config, model, spec, dims)
     if config.rsa:
@@ -47,13 +47,13 @@ def check_fit(config: RecurrenceConfig, model: Any, spec: Any, carry: Carry) -> 
     check_attention(model)
     if getattr(model, "is_gradient_checkpointing", False):
         raise ValueError(
-            "The base model recomputes its layers, which would replay them without the state: call "
+            "The base model's gradient checkpointing would rerun layers without the state: call "
             'base.gradient_checkpointing_disable() and use RecurrenceConfig(recompute="window").'
         )
 
 
 def check_rsa(config: RecurrenceConfig, model: Any, spec: Any, layers: int) -> None:
-    """Refuse a recurrence that has no place in the model's attention."""
+    """Refuse settings of RSA that do not fit the model's layers, heads or attention."""
     for number in () if config.rsa_layers == "all" else config.rsa_layers:
         if number > layers:
             raise ValueError(
@@ -110,7 +110,7 @@ def check_ids(input_ids: Tensor, mask: Tensor | None, vocabulary: int) -> None:
 def check_labels(
     task: str, input_ids: Tensor, labels: Tensor | None, shift_labels: Tensor | None
 ) -> None:
-    """Refuse labels that a head would not look at."""
+    """Refuse labels that the head would ignore, or that have the wrong shape."""
     if shift_labels is not None and task != "causal-lm":
         raise ValueError(
             f"shift_labels are for next-token heads, and this is a {task} model: give labels, one for "
@@ -169,7 +169,7 @@ def check_others(others: dict[str, Any]) -> None:
 
 
 def check_windows(call: Any) -> None:
-    """Refuse arguments that windows bring themselves, and windows that cannot be read together."""
+    """Refuse arguments that windows already contain, and windows that cannot be read together."""
     named = ("attention_mask", "labels", "token_type_ids", "document_starts", "start_positions")
     given = [name for name in (*named, "end_positions") if getattr(call, name) is not None]
     given += [name for name in ("return_logits", "output_hidden_states") if getattr(call, name)]
@@ -200,19 +200,19 @@ def check_windows(call: Any) -> None:
 
 
 def check_finite(losses: list[Tensor]) -> None:
-    """Stop at a loss that is no number, before an optimiser spreads it into the weights."""
+    """Stop at a loss that is not finite, before an optimiser spreads it into the weights."""
     finite = torch.stack([loss.detach() for loss in losses]).isfinite()
     if not bool(finite.all()):
         number = int((~finite).nonzero()[0])
         raise FloatingPointError(
             f"The loss of window {number + 1} of {len(losses)} is {losses[number].item()}: the weights "
-            "or the learning rate have left the range of numbers; nothing was updated, go back to the "
+            "or the learning rate became too large; nothing was updated. Go back to the "
             "last checkpoint with a smaller learning rate or in float32."
         )
 
 
 def check_vocabulary(model: Any, encoder: Any) -> None:
-    """Refuse a tokenizer (holdover.data's Encoder) with ids that the model does not have."""
+    """Refuse a tokenizer (an Encoder of holdover.text) with ids that the model does not have."""
     if encoder.vocabulary > model.vocabulary:
         raise ValueError(
             f"The tokenizer {encoder.name} has {encoder.vocabulary} ids and the model only "

@@ -1,9 +1,9 @@
 """RecurrentModel: a stock Hugging Face model that reads texts of any length, window by window.
 
-* `forward` lays texts out as windows, unrolls the step over them and joins the outputs.
+* `forward` cuts texts into windows, runs the step on one after another and joins the outputs.
 * The stock model stays whole under `backbone`; everything that was added is under `recurrence`.
 * Settings live in `config.recurrence`. A call reads them once, at its beginning (`overrides.py` holds
-  the ones of a single thread).
+  those that apply to one thread only).
 """
 
 from collections.abc import Iterator, Sequence
@@ -63,7 +63,7 @@ class RecurrentModel(Saving, StockInterface):
         # Whether Trainer may leave the division by the number of labels to the loss.
         self.accepts_loss_kwargs = self.task in TOKEN_TASKS
         self.hooks.attach()
-        # The object that was attached to; in a tuple, so that torch does not register it twice.
+        # The model passed to add_recurrence, in a tuple so that torch does not register it twice.
         self.given: tuple[Any, ...] = ()
         self.removed = False
         self._compiled = CompiledStep()
@@ -74,7 +74,7 @@ class RecurrentModel(Saving, StockInterface):
 
     @property
     def settings(self) -> RecurrenceConfig:
-        """The settings that a call of this thread reads now."""
+        """The settings that a call from this thread uses now."""
         return overrides_of(self).settings or self._settings
 
     @settings.setter
@@ -101,11 +101,11 @@ class RecurrentModel(Saving, StockInterface):
 
     @property
     def enabled(self) -> bool:
-        """Whether calls of this thread read with the recurrence."""
+        """Whether calls from this thread use the recurrence."""
         return not (self.removed or overrides_of(self).disabled)
 
     def disable_recurrence(self) -> AbstractContextManager[None]:
-        """Inside, this thread's calls go straight to the stock model."""
+        """Context manager: inside it, this thread's calls go straight to the stock model."""
         return overridden(self, disabled=True)
 
     @contextmanager
@@ -116,10 +116,11 @@ class RecurrentModel(Saving, StockInterface):
         overlap: int | None = None,
         memory_length: int | None = None,
     ) -> Iterator[None]:
-        """Inside, this thread cuts windows otherwise than the model was made for, or remembers more.
+        """Context manager: inside it, this thread reads with another window, overlap or memory.
 
-        At an overlap that it was not trained with, a pooled state leaves out the positions that the
-        next window reads again, as a model trained without overlap has never seen them.
+        At an overlap that the model was not trained with, a pooled state leaves out the positions
+        that the next window reads again: a model trained without overlap has never pooled a
+        position twice.
         """
         before = self.settings
         changes: dict[str, Any] = {
@@ -219,8 +220,8 @@ class RecurrentModel(Saving, StockInterface):
         token_type_ids: Tensor | None = None,
         document_starts: Tensor | None = None,
     ) -> Tensor:
-        """One contextual vector a token [B, N, k] for texts of any length; where windows overlap,
-        the one that saw the most context."""
+        """One contextual vector per token [B, N, k] for texts of any length; where windows overlap,
+        the vector with the most context."""
         if not self.enabled:
             raise ValueError(
                 "encode reads windows with their state, and the recurrence is disabled: leave "
@@ -249,7 +250,7 @@ class RecurrentModel(Saving, StockInterface):
     # Generation: see generation/generate.py.
 
     def can_generate(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
-        # transformers asks already while the model is being made.
+        # transformers calls this while the model is still being constructed.
         return getattr(self, "task", None) == "causal-lm" and self.spec.causal
 
     def generate(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -257,10 +258,10 @@ class RecurrentModel(Saving, StockInterface):
     ) -> Any:
         """Continue texts [B, N] of any length, with the arguments of transformers' own generate.
 
-        Returns what it returns: prompt and new ids [B, N + n], or with return_dict_in_generate=True an
-        output whose past_key_values can be closed for the state (not for beams, nor where a text ended
-        before others). state: continue after it, one row a text. Texts of different lengths are padded
-        on the left, with an attention_mask.
+        Returns what it returns: prompt and new ids [B, N + n], or with return_dict_in_generate=True
+        an output whose past_key_values can be closed for the state (not for beams, nor where a text
+        ended before others). state: continue after it, one row per text. Texts of different lengths
+        are padded on the left, with an attention_mask.
         """
         return generation.generate(self, inputs, *args, state=state, **kwargs)
 
@@ -295,11 +296,11 @@ class RecurrentModel(Saving, StockInterface):
 
     @property
     def compiled(self) -> bool:
-        """Whether steps of this thread run compiled."""
+        """Whether steps called from this thread run compiled."""
         return self._compiled.step is not None and not overrides_of(self).uncompiled
 
     def uncompiled(self) -> AbstractContextManager[None]:
-        """Inside, this thread's steps run uncompiled."""
+        """Context manager: inside it, this thread's steps run uncompiled."""
         return overridden(self, uncompiled=True)
 
     def _step(self, *arguments: Any) -> Any:
@@ -311,7 +312,7 @@ class RecurrentModel(Saving, StockInterface):
     # Training.
 
     def freeze_base(self) -> None:
-        """Train only what was added (adapters inside the base keep their setting)."""
+        """Train only the added weights (adapters inside the base keep their setting)."""
         for name, parameter in self.backbone.named_parameters():
             if "lora_" not in name:
                 parameter.requires_grad_(False)
@@ -321,7 +322,7 @@ class RecurrentModel(Saving, StockInterface):
             parameter.requires_grad_(True)
 
     def parameter_counts(self) -> dict[str, int]:
-        """Parameters that are trained, that were added, and all, each counted once."""
+        """The numbers of trained, added and all parameters; shared ones count once."""
         everything = list(self.parameters())
         return {
             "trainable": sum(p.numel() for p in everything if p.requires_grad),
@@ -338,14 +339,14 @@ class RecurrentModel(Saving, StockInterface):
         )
 
     def _touch_added(self, loss: Tensor) -> Tensor:
-        """Give every added weight a gradient, zero where a text was one window long: data-parallel
-        training waits for all of them."""
+        """Give every added weight a gradient (zero if a text was one window long): data-parallel
+        training waits for a gradient of every weight."""
         added = [p for p in self.recurrence.parameters() if p.requires_grad]
         if not added or not loss.requires_grad:
             return loss
         return loss + 0.0 * torch.stack([p.sum().to(loss.dtype) for p in added]).sum()
 
-    # Whose state it is.
+    # State ownership.
 
     def owner(self) -> dict[str, Any]:
         """The signature that a state of this model carries."""

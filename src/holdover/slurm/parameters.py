@@ -92,8 +92,8 @@ def minutes(text: str) -> int:
     match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
     if match is None:
         raise ValueError(
-            f"--slurm time={text} is not a time: give minutes, HOURS:MINUTES:SECONDS or "
-            "DAYS-HOURS:MINUTES:SECONDS."
+            f"--slurm time={text} is not a time: give MINUTES, MINUTES:SECONDS, "
+            "HOURS:MINUTES:SECONDS or DAYS-HOURS:MINUTES:SECONDS."
         )
     days, *parts = (None if part is None else int(part) for part in match.groups())
     given = [part for part in parts if part is not None]
@@ -105,7 +105,7 @@ def minutes(text: str) -> int:
         hours, (minute, second) = 0, (*given, 0)[:2]
     total = math.ceil(((days or 0) * 24 + hours) * 60 + minute + second / 60)
     if total < 1:
-        raise ValueError(f"--slurm time={text} is no time at all: give at least a minute.")
+        raise ValueError(f"--slurm time={text} is zero: give at least a minute.")
     return total
 
 

@@ -1,4 +1,4 @@
-"""From a table to what forecasters read: windows of its parts, or the last rows before its end."""
+"""Turn a table into inputs of forecasters: windows of its parts, or the last rows of series."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +29,7 @@ class Prepared:
 
 
 def prepare(table: Table, options: SeriesOptions, recipe: Recipe | None = None) -> Prepared:
-    """The windows of a table; with a recipe, those that its trained forecaster reads."""
+    """The windows of a table; a recipe gives those that its trained forecaster reads."""
     past, ahead = options.past, options.ahead
     if recipe is not None:
         recipe.check(table)
