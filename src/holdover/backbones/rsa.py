@@ -1,7 +1,7 @@
 """RSA in a stock model: its attention modules find our function in transformers' attention interface.
 
 * The function calls the one that the model's configuration names (sdpa, eager), and mixes a recurrence
-  over the same values into what it returns (mechanisms/rsa.py). Scores, masks, soft caps, dropout and
+  over the same values into what it returns (ops/rsa.py). Scores, masks, soft caps, dropout and
   attention weights are the stock function's.
 * A module looks its function up under the name that its configuration has. It gets a view of that
   configuration with another name, for as long as a window is open: masks, which the model makes by the

@@ -1,6 +1,6 @@
 """Carried rows whose keys and values wait in the cache of an open window.
 
-The seams put the rows in front of a layer's input, where they are projected, masked and dropped again.
+The hooks put the rows in front of a layer's input, where they are projected, masked and dropped again.
 For a token alone that is more work than the token, and the same for every one: what the first piece
 made of the rows is noted, and stands in front of the layer's cached keys while single tokens are read.
 One query that sees all keys needs no mask.
@@ -52,7 +52,7 @@ class WindowLayer(DynamicLayer):
 
 def rows_can_wait(hooks: Hooks, window: int) -> bool:
     """Whether a token alone sees everything in the cache, in all layers that read rows."""
-    # Attention that counts from the rows, or hides keys by itself, takes them from the seams.
+    # Attention that counts from the rows, or hides keys by itself, takes them from the hooks.
     plain = (
         hooks.spec.hooks is None and hooks.spec.attention_hook is AttentionHook and not hooks.rsa
     )
