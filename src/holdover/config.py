@@ -77,9 +77,12 @@ class RecurrenceConfig:
             object.__setattr__(self, name, values.pop(name, shared[name]))
         kind_class = settings_class(self.carry)
         known = kind_fields(kind_class)
+        if isinstance(given := values.pop("kind", None), kind_class):
+            # dataclasses.replace passes the kind's settings along.
+            values = {**vars(given), **values}
         chosen = {name: value for name, value in own_defaults.items() if name in known}
         chosen |= {name: values.pop(name) for name in list(values) if name in known}
-        _refuse_unknown(self.carry, {**values}, [*shared, *known])
+        _refuse_unknown(self.carry, values, [*shared, *known], own_defaults)
         object.__setattr__(self, "kind", kind_class(**chosen))
         for name in own_defaults:
             value = getattr(self.kind, name) if name in known else _general_default(name)
@@ -185,22 +188,22 @@ def _general_default(name: str) -> Any:
     raise AttributeError(f"RecurrenceConfig has no field {name!r}.")
 
 
-def _refuse_unknown(carry: str, values: dict[str, Any], known: list[str]) -> None:
+def _refuse_unknown(
+    carry: str, values: dict[str, Any], known: list[str], own_defaults: dict[str, Any]
+) -> None:
     """Refuse a keyword that does not exist, and one that would do nothing for this kind."""
-    elsewhere = {
-        name: field.default
-        for kind in KIND_SETTINGS.values()
-        for name, field in kind_fields(kind).items()
-    }
+    # Files of version 0.1.0 hold the fields of all kinds, at their defaults.
+    elsewhere: dict[str, list[Any]] = {name: [value] for name, value in own_defaults.items()}
+    for kind in dict.fromkeys(KIND_SETTINGS.values()):
+        for name, field in kind_fields(kind).items():
+            elsewhere.setdefault(name, []).append(field.default)
     for name, value in values.items():
         if name not in elsewhere:
             near = difflib.get_close_matches(name, [*known, *elsewhere], n=3) or known
             raise ValueError(
                 f"{name!r} is not a field of RecurrenceConfig; did you mean {', '.join(near)}?"
             )
-        # Files of version 0.1.0 hold the fields of all kinds, at their defaults.
-        default = elsewhere[name]
-        if (tuple(value) if isinstance(value, list) else value) != default:
+        if (tuple(value) if isinstance(value, list) else value) not in elsewhere[name]:
             raise ValueError(
                 f"{name}={value!r} has no effect with carry={carry!r}: leave it out, or choose another "
                 "kind of state."

@@ -432,7 +432,7 @@ def test_a_state_that_is_not_of_what_was_returned_is_refused():
     assert out.past_key_values.close().batch_size == len(out.sequences) == 2
     for beams in ({"num_beams": 3}, {"num_beams": 2, "num_return_sequences": 2}):
         out = model.generate(tokens(1, 5), **arguments, **beams)
-        with pytest.raises(ValueError, match="no state of what was returned: beams are cut"):
+        with pytest.raises(ValueError, match="no state of the returned texts: beams are cut"):
             out.past_key_values.close()
 
 

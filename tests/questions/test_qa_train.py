@@ -162,7 +162,7 @@ def test_a_run_that_died_goes_on_as_if_undisturbed(tmp_path, monkeypatch, capsys
         ours, theirs = ((r / "checkpoint-13" / name).read_bytes() for r in (run, whole))
         assert ours == theirs, name
     said = refusal(capsys, [*again, "--lr", "1"])
-    assert "The settings differ from those of the run" in said and "learning_rate" in said
+    assert "The settings differ from those of the run" in said and "--lr was" in said
     records = sweet_or_hard(40, seed=5)
     write_questions(tmp_path / "questions.json", records)
     assert "questions has changed since this run began" in refusal(capsys, again)

@@ -10,7 +10,6 @@ from evaluations import prose
 from holdover import RecurrenceConfig
 from holdover.language.options import TrainOptions
 from holdover.language.training import train
-from holdover.recurrent import step
 from holdover.recurrent.model import RecurrentModel
 from holdover.training import compile_checks as compiled
 from holdover.training import setup as run
@@ -111,10 +110,10 @@ def forms_compiled(options, monkeypatch):
     forms = set()
 
     def compile_step(self):
-        def step(window, carried, present, wanted):
+        def step(window, carried, present, *rest):
             masked = window.mask is not None or present is not None
             forms.add((self.training, window.lower is not None, masked))
-            return self._step(window, carried, present, wanted)
+            return self._step(window, carried, present, *rest)
 
         self._compiled.step = step
 
@@ -138,7 +137,7 @@ def test_a_step_that_draws_nothing_is_looked_at_in_the_form_it_trains_in(
 
 def test_windows_beside_a_documents_end_have_the_form_of_all_others(options, monkeypatch, tmp_path):
     """On a GPU, where windows with masks of such widths are not compiled."""
-    monkeypatch.setattr(step, "MISREAD_ON", ("cpu", "cuda"))
+    monkeypatch.setattr("holdover.recurrent.compile.MISREAD_ON", ("cpu", "cuda"))
     (tmp_path / "books").mkdir()
     for number in range(6):
         (tmp_path / "books" / f"{number}.txt").write_text(prose(60 + number))
@@ -219,7 +218,7 @@ def test_a_look_at_a_run_is_in_float32_too(options, monkeypatch):
     seen, written = [], RecurrentModel._step
 
     def step(self, *arguments):
-        if self._compiled.step is None and torch.is_grad_enabled():
+        if not self.compiled and torch.is_grad_enabled():
             seen.append(torch.is_autocast_enabled("cpu"))
         return written(self, *arguments)
 
@@ -266,7 +265,7 @@ def test_looking_keeps_one_window_at_a_time_and_training_what_was_asked_for(opti
     seen, written = [], RecurrentModel._step
 
     def step(self, *arguments):
-        seen.append((self._compiled.step is None, torch.is_grad_enabled(), self.recompute))
+        seen.append((not self.compiled, torch.is_grad_enabled(), self.recompute))
         return written(self, *arguments)
 
     monkeypatch.setattr(RecurrentModel, "_step", step)

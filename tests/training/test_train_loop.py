@@ -243,13 +243,13 @@ def test_weight_decay_takes_from_matrices_only(tmp_path):
 @pytest.mark.parametrize("overlap", [0, 3])
 def test_twins_read_the_same_and_start_alike(overlap, tmp_path, monkeypatch):
     seen = []
-    original = RecurrentModel._read_windows
+    original = RecurrentModel.forward
 
-    def watch(self, windows, *rest):
+    def watch(self, *arguments, windows=None, **others):
         seen.append([(w.input_ids, w.targets, w.mask, w.begins) for w in windows])
-        return original(self, windows, *rest)
+        return original(self, *arguments, windows=windows, **others)
 
-    monkeypatch.setattr(RecurrentModel, "_read_windows", watch)
+    monkeypatch.setattr(RecurrentModel, "forward", watch)
     runs, given = [], []
     for carry in ("pooled", "none"):
         seen.clear()

@@ -385,8 +385,8 @@ def test_other_settings_are_refused_and_named(tmp_path, capsys):
         capsys,
         command(tmp_path, "recurrence.slots=2", lr=1e-2, window=9, rows=3, resume=True),
     )
-    assert "learning_rate was 0.001 and is now 0.01" in said
-    assert "recurrence.window was 8 and is now 9" in said
+    assert "--lr was 0.001 and is now 0.01" in said
+    assert "--window was 8 and is now 9" in said
     assert "recurrence.slots was 1 and is now 2" in said
     assert "rows" not in said and "max_steps" not in said and "overlap" not in said
     assert files_of(run) == before

@@ -215,7 +215,7 @@ def test_masks_that_compiled_code_misreads_run_as_they_are(monkeypatch, options,
         return model._step(*given)
 
     model._compiled.step = step
-    monkeypatch.setattr("holdover.recurrent.step.MISREAD_ON", ("cpu",))
+    monkeypatch.setattr("holdover.recurrent.compile.MISREAD_ON", ("cpu",))
     length = 2 * options["window"]
     ids = tokens(2, length)
     mask = torch.arange(length) < torch.tensor([[length], [length - 3]])

@@ -172,6 +172,7 @@ class Hooks:
             stock = self.model(input_ids=ids, labels=labels)
         finally:
             self.close(token)
+        call.check_skipped()
         return stock.logits, stock.loss
 
     def layer_input(self, named: dict[str, Any]) -> Tensor:

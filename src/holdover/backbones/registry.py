@@ -2,8 +2,8 @@
 
 Paths start at `model.base_model` (base), at the base (layers) or at a layer (attention, norm).
 To add an architecture, add its row to BACKBONES; the contract tests find it there and need one tiny
-configuration of it in tests/tiny.py. A row may name an adapter class for an attention that takes no
-mask or bias as arguments.
+configuration of it in tests/support/tiny.py. A row may name an adapter class for an attention that
+takes no mask or bias as arguments.
 """
 
 from collections.abc import Callable
@@ -126,7 +126,7 @@ def spec_of(model_type: str) -> ArchitectureSpec:
         raise ValueError(
             f"holdover has no row for the architecture {model_type!r}; it knows "
             f"{', '.join(BACKBONES)}. To add one, add a row to BACKBONES in "
-            "holdover/backbones/rows.py that says where its layers, attention and norm are "
+            "holdover/backbones/registry.py that says where its layers, attention and norm are "
             "(docs/design.md, Adding an architecture)."
         )
     return BACKBONES[model_type]

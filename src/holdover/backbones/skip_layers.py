@@ -28,6 +28,9 @@ class SkippableForward:
         layer.forward = self
 
     def remove(self) -> None:
+        if self.layer.__dict__.get("forward") is not self:
+            # Another library has wrapped this forward: it stays inside, and does nothing.
+            return
         del self.layer.__dict__["forward"]
         if self.replaced is not None:
             self.layer.forward = self.replaced
@@ -40,6 +43,7 @@ class SkippableForward:
             return type(self.layer).forward(self.layer, *args, **kwargs)
         named = by_name(self.names, args, kwargs)
         start, stop = call.skipped
+        call.layers_skipped += 1
         if self.index == start:
             call.skip_input = self.hooks.layer_input(named)
         stored = call.skip_output if self.index == stop - 1 else None

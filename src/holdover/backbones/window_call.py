@@ -37,11 +37,21 @@ class WindowCall:
     skipped: tuple[int, int] = (0, 0)
     skip_output: Tensor | None = None  # [B, T, k]
     # Left behind by the forward pass.
+    layers_skipped: int = 0
     skip_input: Tensor | None = None  # [B, T, k] input of the first skipped layer
     last_layer: Tensor | None = None  # [B, T, k] output of the last layer, before the final norm
     head_input: Tensor | None = None  # [B, T, k] input of the vocabulary projection
     given_mask: Tensor | None = None  # [B, positions] as the base was given it
     finished: bool = False  # the hooks saw the whole forward pass
+
+    def check_skipped(self) -> None:
+        """A layer whose forward another library took away ran although it was to be skipped."""
+        start, stop = self.skipped
+        if self.layers_skipped != stop - start:
+            raise RuntimeError(
+                "Another library replaced the forward of a layer after holdover attached to it: call "
+                "holdover.remove_recurrence(model) and add_recurrence again."
+            )
 
     def skips(self, layer: int) -> bool:
         return self.skipped[0] <= layer < self.skipped[1]

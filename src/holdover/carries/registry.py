@@ -1,5 +1,6 @@
 """Every kind of carried state by name, and kinds of other packages."""
 
+from ..config import SHARED_FIELDS, kind_fields
 from .base import Carry
 from .blocks import BlockCarry
 from .kinds import KIND_SETTINGS, settings_class
@@ -24,6 +25,11 @@ def register_carry(name: str, kind: type[Carry]) -> None:
         raise TypeError(f"register_carry takes a subclass of holdover.Carry, not {kind!r}.")
     if not name.isidentifier():
         raise ValueError(f"{name!r} cannot name a kind of state: use letters, digits and _.")
+    if shared := sorted(set(kind_fields(kind.Settings)) & set(SHARED_FIELDS)):
+        raise ValueError(
+            f"{kind.Settings.__name__} has the fields {', '.join(shared)}, which RecurrenceConfig has "
+            "for all kinds: rename them."
+        )
     if CARRIES.get(name, kind) is not kind:
         raise ValueError(f"carry={name!r} is {CARRIES[name].__name__} already: use another name.")
     CARRIES[name] = kind

@@ -60,7 +60,7 @@ class OpenWindow:
         self.layer_inputs: list[list[Tensor]] = []  # by piece, the inputs of every layer
         self.read: list[Tensor] = []
         if state is not None:
-            check_state(state, batch, device, model.dtype, model.owner())
+            check_state(state, batch, device, model.dtype, model.owner(self.settings))
         self.trace = StepTrace(
             batch=batch,
             tokens=0,
@@ -164,7 +164,7 @@ class OpenWindow:
         tail = None
         if self.settings.overlap:
             tail = last_tokens(ids, self.settings.overlap, 0, None, None)
-        return State(model.recurrence.write(trace), None, tail, model.owner())
+        return State(model.recurrence.write(trace), None, tail, model.owner(self.settings))
 
     def _set_inserted(self) -> None:
         # Memory tokens are embedded here: without a suffix, the hooks leave the input as it is.

@@ -16,9 +16,11 @@ from .session_position import SavedSession
 def check_fits(saved: SavedSession, model: RecurrentModel, encoder: Any, path: str) -> None:
     """Refuse the session of another model or tokenizer, and a state that would not fit."""
     owner = model.owner()
+    # A session always has a fingerprint of weights; one without it was changed by hand.
+    weights = () if saved.owner.get("weights") == owner["weights"] else ("weights",)
     differing = [
         f"{key} is {short(saved.owner.get(key))} in the session and {owner.get(key)!r} in the model"
-        for key in differing_keys(saved.owner, owner)
+        for key in dict.fromkeys((*differing_keys(saved.owner, owner), *weights))
     ]
     if differing:
         raise ValueError(

@@ -30,7 +30,7 @@ from .checks import TOKEN_TASKS, check_fit, check_settings
 from .compile import CompiledStep
 from .hf_compat import StockInterface
 from .output import RecurrentOutput
-from .overrides import overridden, overrides_of
+from .overrides import change_overrides, overridden, overrides_of
 from .ownership import Fingerprint, adopted, state_owner
 from .reading import Call, read_texts, read_windows, read_without_recurrence
 from .saving import RecurrentModelConfig, Saving, build_backbone
@@ -88,7 +88,7 @@ class RecurrentModel(Saving, StockInterface):
 
     @recompute.setter
     def recompute(self, mode: RecomputeMode) -> None:
-        self.settings = self._settings.replace(recompute=mode)
+        self._replace_settings(recompute=mode)
 
     @property
     def horizon(self) -> int | None:
@@ -97,7 +97,14 @@ class RecurrentModel(Saving, StockInterface):
 
     @horizon.setter
     def horizon(self, windows: int | None) -> None:
-        self.settings = self._settings.replace(horizon=windows)
+        self._replace_settings(horizon=windows)
+
+    def _replace_settings(self, **changes: Any) -> None:
+        """Change the model's settings, and those that this thread reads with."""
+        self.settings = self._settings.replace(**changes)
+        read_with = overrides_of(self).settings
+        if read_with is not None:
+            change_overrides(self, settings=read_with.replace(**changes))
 
     @property
     def enabled(self) -> bool:
@@ -188,7 +195,7 @@ class RecurrentModel(Saving, StockInterface):
             end_positions=end_positions,
             num_items_in_batch=num_items_in_batch,
             return_logits=return_logits,
-            output_hidden_states=bool(output_hidden_states),
+            output_hidden_states=output_hidden_states,
             others=others,
         )
         call.check()
@@ -206,10 +213,12 @@ class RecurrentModel(Saving, StockInterface):
         wanted: OutputRequest | None = None,
         *,
         settings: RecurrenceConfig | None = None,
+        compiled: bool | None = None,
     ) -> tuple[dict[str, Any], State]:
         """Read one window: the model's output for it, and the state it hands to the next."""
         request = wanted or OutputRequest(self.task, logits=True)
-        return take_step(self, window, state, request, settings or self.settings)
+        compiled = self.compiled if compiled is None else compiled
+        return take_step(self, window, state, request, settings or self.settings, compiled)
 
     def encode(
         self,
@@ -348,9 +357,9 @@ class RecurrentModel(Saving, StockInterface):
 
     # State ownership.
 
-    def owner(self) -> dict[str, Any]:
-        """The signature that a state of this model carries."""
-        return state_owner(self)
+    def owner(self, settings: RecurrenceConfig | None = None) -> dict[str, Any]:
+        """The signature that a state of this model carries, read with these settings."""
+        return state_owner(self, settings or self.settings)
 
     def adopt(self, state: State) -> State:
         """Take over a state that another model made, if its shapes fit this one."""

@@ -29,12 +29,18 @@ def overrides_of(model: Any) -> Overrides:
     return _OVERRIDES.get(_NONE).get(id(model), Overrides())
 
 
+def change_overrides(model: Any, **changes: Any) -> None:
+    changed = replace(overrides_of(model), **changes)
+    others = {key: value for key, value in _OVERRIDES.get(_NONE).items() if key != id(model)}
+    _OVERRIDES.set(others if changed == Overrides() else {**others, id(model): changed})
+
+
 @contextmanager
 def overridden(model: Any, **changes: Any) -> Iterator[None]:
-    before = _OVERRIDES.get(_NONE)
-    _OVERRIDES.set({**before, id(model): replace(overrides_of(model), **changes)})
+    """Only these switches are put back: contexts of generators may end in any order."""
+    before = {name: getattr(overrides_of(model), name) for name in changes}
+    change_overrides(model, **changes)
     try:
         yield
     finally:
-        # Not by a token: a generator may end in another context than it began in.
-        _OVERRIDES.set(before)
+        change_overrides(model, **before)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ..config import RecurrenceConfig
 from ..state import State
 
 # Values of each weight that enter the fingerprint of a model.
@@ -36,7 +37,7 @@ class Fingerprint:
         return cached[1]
 
 
-def state_owner(model: Any) -> dict[str, Any]:
+def state_owner(model: Any, settings: RecurrenceConfig) -> dict[str, Any]:
     """The signature that a state of this model carries; weights in training have no fingerprint."""
     config = model.backbone.config
     return {
@@ -44,14 +45,19 @@ def state_owner(model: Any) -> dict[str, Any]:
         "hidden_size": config.hidden_size,
         "layers": len(model.hooks.layers),
         "vocab_size": config.vocab_size,
-        **model.settings.state_fields(),
+        **settings.state_fields(),
         "weights": None if model.training else model._fingerprint.of(model),
     }
 
 
 def adopted(model: Any, state: State) -> State:
     """The state as one of this model's, if its shapes fit."""
-    for name, shape in model.recurrence.state_shapes(model.settings.window).items():
+    # A reading may have other settings than the model: its own state shows the shapes.
+    with torch.no_grad():
+        probe = torch.zeros(1, 1, dtype=torch.long, device=state.device)
+        expected = model(probe, return_logits=False).state.tensors
+    for name, tensor in expected.items():
+        shape = tuple(tensor.shape[1:])
         found = state.tensors.get(name)
         if found is None or tuple(found.shape[1:]) != shape:
             given = None if found is None else tuple(found.shape[1:])

@@ -47,7 +47,7 @@ class Call:
     end_positions: Tensor | None = None
     num_items_in_batch: Tensor | int | None = None
     return_logits: bool | None = None
-    output_hidden_states: bool = False
+    output_hidden_states: bool | None = None
     others: dict[str, Any] = field(default_factory=dict)
     request: OutputRequest | None = None
 
@@ -93,7 +93,7 @@ def read_texts(call: Call) -> RecurrentOutput:
     request = call.request or OutputRequest(
         model.task,
         logits=(targets is None or not is_language_model) if logits is None else logits,
-        hidden_states=call.output_hidden_states,
+        hidden_states=bool(call.output_hidden_states),
     )
     outputs, state = unroll_windows(model, texts.windows, call.state, request, settings)
     tail = texts.last(settings.overlap)
@@ -152,7 +152,7 @@ def read_without_recurrence(call: Call, return_dict: bool | None) -> Any:
         "token_type_ids": call.token_type_ids,
         "start_positions": call.start_positions,
         "end_positions": call.end_positions,
-        "output_hidden_states": call.output_hidden_states or None,
+        "output_hidden_states": call.output_hidden_states,
         "return_dict": return_dict,
     }
     given = {name: value for name, value in arguments.items() if value is not None}
@@ -167,7 +167,8 @@ def unroll_windows(
     settings: RecurrenceConfig,
 ) -> tuple[list[dict[str, Any]], State]:
     """Outputs of all windows and the last state. A recomputed window reads the same settings again."""
-    step = partial(model.step, settings=settings)
+    # A recomputed window runs in a backward pass: after a `with`, or, on CUDA, in another thread.
+    step = partial(model.step, settings=settings, compiled=model.compiled)
     mode = settings.recompute
     rule = Recompute(
         mode,
@@ -206,7 +207,7 @@ def _precomputed_where_faster(
     even = all(w.input_ids.shape == windows[0].input_ids.shape for w in windows)
     full = all(w.mask is None for w in windows)
     rules = StepRules.of(settings)
-    if even and full and model.compiled:
+    if even and full and model.compiled and model._compiled.lower is not None:
         run = partial(model._compiled.run, model._compiled.lower)
     else:
         run = model._run_lower

@@ -73,21 +73,18 @@ def take_step(
     state: State | None,
     request: OutputRequest,
     settings: RecurrenceConfig,
+    compiled: bool,
 ) -> tuple[dict[str, Any], State]:
     carried = None if state is None else dict(state.tensors)
     present = None if state is None or not model.recurrence.carries_state else state.present
     rules = StepRules.of(settings)
-    if (
-        model.compiled
-        and carried is not None
-        and _compiles(model, window, carried, present, settings)
-    ):
+    if compiled and carried is not None and _compiles(model, window, carried, present, settings):
         arguments = in_compiled_form(window, carried, present)
         output, tensors, now_present = model._compiled.run(
             model._compiled.step, *arguments, request, rules
         )
     else:
-        output, tensors, now_present = run_window(model, window, carried, present, request, rules)
+        output, tensors, now_present = model._step(window, carried, present, request, rules)
     if settings.detach_state:
         tensors = {name: tensor.detach() for name, tensor in tensors.items()}
     owner = state.owner if state is not None else {}
@@ -130,6 +127,7 @@ def run_window(
         output = _run_model(model, call, request)
     finally:
         hooks.close(token)
+    call.check_skipped()
     assert call.finished, (
         "the model's forward went around the hooks: its ArchitectureSpec names a wrong base"
     )
@@ -153,6 +151,7 @@ def run_lower_layers(
         _run_model(model, call, OutputRequest("bare"))
     finally:
         model.hooks.close(token)
+    call.check_skipped()
     assert call.skip_input is not None
     return call.skip_input, trace.partial
 

@@ -1,5 +1,9 @@
 """Converts words and values of files to the types of settings, and names these types in messages."""
 
+import ast
+import dataclasses
+import inspect
+import textwrap
 import types
 from collections.abc import Mapping
 from pathlib import Path
@@ -112,3 +116,27 @@ def _called(
         else:
             parts.append(pairs if get_origin(kind) is dict else names[kind])
     return parts
+
+
+def field_helps(options: type) -> dict[str, str]:
+    """The strings below the fields, of the class and of its bases."""
+    helps: dict[str, str] = {}
+    for cls in reversed(options.__mro__):
+        if not dataclasses.is_dataclass(cls):
+            continue
+        try:
+            source = inspect.getsource(cls)
+        except (OSError, TypeError):
+            # A class that was typed into a notebook or a shell has no source, and no help texts.
+            continue
+        (body,) = ast.parse(textwrap.dedent(source)).body
+        assert isinstance(body, ast.ClassDef)
+        for field, below in zip(body.body, body.body[1:], strict=False):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and isinstance(below, ast.Expr)
+                and isinstance(below.value, ast.Constant)
+            ):
+                helps[field.target.id] = " ".join(str(below.value.value).split()).rstrip(".")
+    return helps

@@ -8,20 +8,17 @@
 """
 
 import argparse
-import ast
 import dataclasses
 import difflib
-import inspect
 import json
 import re
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar, get_type_hints
 
-from .setting_parsing import as_annotated, expected, metavar
+from .setting_parsing import as_annotated, expected, field_helps, metavar
 
 T = TypeVar("T")
 
@@ -67,7 +64,7 @@ class Setting:
 
 def settings_of(options: type) -> dict[str, Setting]:
     """All keys of a dataclass, sections included."""
-    hints, helps = get_type_hints(options), _helps(options)
+    hints, helps = get_type_hints(options), field_helps(options)
     settings: dict[str, Setting] = {}
     for field in dataclasses.fields(options):
         if field.name in getattr(options, "NOT_SETTINGS", ()):
@@ -372,30 +369,6 @@ def _rename(message: str, typed: Mapping[str, str]) -> str:
 
 def _flag(key: str) -> str:
     return f"--{key.replace('_', '-')}"
-
-
-def _helps(options: type) -> dict[str, str]:
-    """The strings below the fields, of the class and of its bases."""
-    helps: dict[str, str] = {}
-    for cls in reversed(options.__mro__):
-        if not dataclasses.is_dataclass(cls):
-            continue
-        try:
-            source = inspect.getsource(cls)
-        except (OSError, TypeError):
-            # A class that was typed into a notebook or a shell has no source, and no help texts.
-            continue
-        (body,) = ast.parse(textwrap.dedent(source)).body
-        assert isinstance(body, ast.ClassDef)
-        for field, below in zip(body.body, body.body[1:], strict=False):
-            if (
-                isinstance(field, ast.AnnAssign)
-                and isinstance(field.target, ast.Name)
-                and isinstance(below, ast.Expr)
-                and isinstance(below.value, ast.Constant)
-            ):
-                helps[field.target.id] = " ".join(str(below.value.value).split()).rstrip(".")
-    return helps
 
 
 def _as_text(value: Any) -> str:

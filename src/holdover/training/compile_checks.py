@@ -7,6 +7,7 @@ learned to use its attention (docs/training.md).
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -83,6 +84,9 @@ def compare_gradients(
         if not same_dropout and is_random(lambda: state_after(model, task, batches, accelerator)):
             model.eval()
         carried = state_after(model, task, before, accelerator)
+        if carried is not None:
+            # Weights are rounded below: to the model it would be the state of another one.
+            carried = replace(carried, owner={})
         # With autocast, matrix products make the state in 16 bits.
         carried32 = None if carried is None or not half else carried.to(torch.float32)
 
