@@ -34,6 +34,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 # Cases that differ on purpose, and why.
 EXPECTED: dict[str, str] = {}
+# Values that only the old version returns, on purpose: records of 0.1.0 name the settings of all kinds
+# of state, later ones only those of the model's own kind.
+LEFT_OUT = ("/model/recurrence/",)
 # Names of numbers that differ each time.
 VARYING = re.compile("second|memory|time|^date$|peak|provenance|options")
 CHECKPOINT = "checkpoint-"
@@ -747,7 +750,7 @@ def compared(name: str, number: int, output: Path) -> dict[str, Any]:
         for place, one in old.items()
         if place in new and repr(one) != repr(new[place])
     ]
-    missing = [place for place in old if place not in new]
+    missing = [place for place in old if place not in new and not place.startswith(LEFT_OUT)]
     distances = [
         abs(one - other)
         for _, one, other in differing
