@@ -181,7 +181,7 @@ def check_continued(folder: Path) -> None:
     assert cli.main([*arguments, "--max-steps", "5"]) == 0
     said = accelerate_launch(arguments)
     assert said.count("Continuing after step 5") == 1
-    assert "shared by 2 processes, each with a part of the weights" in said
+    assert "shared by 2 processes, each with a shard of the weights" in said
     assert losses_of(half) == pytest.approx(losses_of(folder / "copies"), abs=1e-4)
     undisturbed = weights_of(folder / "copies", 8)
     for name, weight in weights_of(half, 8).items():

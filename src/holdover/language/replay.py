@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from ..recurrent.reading import tail_after
 from ..state import State
 from ..training.replay import check_replayed, record_call
 from ..windows import Window
@@ -35,8 +36,10 @@ def form_of(windows: Sequence[Window], state: State | None) -> tuple[Form, list[
     """A segment's form, and its tensors."""
     sorted_state = None
     if state is not None:
-        # Sorted: a state from a file has another order than one from a model.
-        sorted_state = replace(state, owner={}, tensors=dict(sorted(state.tensors.items())))
+        # Sorted: a state from a file has another order than one from a model. The tail is no input of
+        # windows that are cut already.
+        sorted_tensors = dict(sorted(state.tensors.items()))
+        sorted_state = replace(state, owner={}, tail=None, tensors=sorted_tensors)
     leaves, spec = pytree.tree_flatten((list(windows), sorted_state))
     kinds = tuple(None if leaf is None else (leaf.shape, leaf.dtype) for leaf in leaves)
     return Form(spec, kinds), [leaf for leaf in leaves if leaf is not None]
@@ -110,7 +113,9 @@ class ReplayedSegments:
         # Copies: the next replay overwrites this one's state.
         copies = [tensor.detach().clone() for tensor in tensors_after]
         _, state_after = segment.next_state.assemble(copies)
-        return loss, replace(state_after, owner=self.model.owner())
+        before = None if state is None else state.tail
+        tail = tail_after(list(windows), before, self.model.settings.overlap)
+        return loss, replace(state_after, tail=tail, owner=self.model.owner())
 
     def _masked(self, windows: Sequence[Window], state: State | None) -> tuple[list[Window], State]:
         """The same segment with all optional masks as tensors."""

@@ -124,7 +124,7 @@ def read_windows(call: Call) -> RecurrentOutput:
     outputs, state = unroll_windows(model, windows, call.state, request, call.settings)
     total = torch.stack([output["loss"] for output in outputs]).sum()
     before = None if call.state is None else call.state.tail
-    tail = _tail_after(windows, before, call.settings.overlap)
+    tail = tail_after(windows, before, call.settings.overlap)
     return RecurrentOutput(
         loss=total / _scored(windows, call.num_items_in_batch),
         state=replace(state, tail=tail, owner=model.owner()),
@@ -253,7 +253,7 @@ def _scored(windows: Sequence[Window], count: Tensor | int | None) -> Tensor | i
     return torch.stack(scored).sum().clamp(min=1)
 
 
-def _tail_after(windows: list[Window], tail: Tensor | None, overlap: int) -> Tensor | None:
+def tail_after(windows: list[Window], tail: Tensor | None, overlap: int) -> Tensor | None:
     """[B, overlap] last tokens that were read of each row's document, NO_TOKEN where it has fewer."""
     if overlap == 0:
         return None
