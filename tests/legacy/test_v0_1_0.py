@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from legacy_reading import READERS
 
 FILES = Path(__file__).parent / "v0_1_0"
