@@ -54,7 +54,7 @@ COMMANDS = [
     ("run mine.py --scale smoke --device cpu --results results", 0, ""),
     ("report --results results --output report.html --scales smoke", 0, "report.html"),
     ("plan --model gpt2 --hardware h200 --window 300 --windows 20 --tokens 1e9", 0, "GPU"),
-    ("jobs", 0, "Nothing was submitted"),
+    ("jobs", 0, "No jobs were submitted"),
     ("submit --slurm partition=gpu -- train --model books-plain", 2, "submitit"),
     ("demo --novel-tokens 1000 --new-tokens 5 --max-steps 1 --output runs/demo", 0, "demo"),
 ]
