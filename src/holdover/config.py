@@ -1,4 +1,4 @@
-"""RecurrenceConfig: everything that says what is carried between windows, and how.
+"""RecurrenceConfig: which state windows carry, and how.
 
 * Plain data: frozen, keyword-only, the same flat keys in Python, in `config.json` and in error messages.
 * Fields that all kinds share are defined here. The others are routed to the settings class of the kind

@@ -6,7 +6,7 @@
   bidirectional ones in the window where the nearer edge is farthest.
 * Rows may have different lengths and several documents; windows never cross a document's end.
   Rows that need fewer windows than others read nothing in the last ones.
-* Padding, wherever it stood, is moved behind the tokens: positions always count from 0.
+* Padding, wherever it stood, is moved after the tokens: positions always count from 0.
 """
 
 from collections.abc import Sequence

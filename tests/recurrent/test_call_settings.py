@@ -161,3 +161,22 @@ def test_a_forward_that_another_library_wrapped_stays_wrapped():
         remove_hook_from_module(layer)
     with pytest.raises(RuntimeError, match="replaced the forward of a layer"):
         model(ids)
+
+
+def test_an_explicit_no_reaches_the_stock_model():
+    model, ids = attach(build("gpt2")), tokens(1, 6)
+    model.backbone.config.output_hidden_states = True
+    with model.disable_recurrence():
+        assert model(ids).hidden_states is not None
+        assert model(ids, output_hidden_states=False).hidden_states is None
+
+
+def test_a_session_without_a_fingerprint_of_weights_is_refused():
+    from types import SimpleNamespace
+
+    from holdover.generation.session_owner import check_fits
+
+    model = attach(build("gpt2"))
+    saved = SimpleNamespace(owner={**model.owner(), "weights": None})
+    with pytest.raises(ValueError, match=r"session of another model: weights is None"):
+        check_fits(saved, model, None, "text.hold")

@@ -1,4 +1,4 @@
-"""What a model's head is for, and what holdover must know of it."""
+"""The task of a model's head, and the classes that have it."""
 
 from typing import Any, Literal
 

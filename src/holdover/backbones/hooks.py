@@ -202,7 +202,7 @@ class Hooks:
     # Memory tokens: [read, tokens, write, padding] in every row.
 
     def _arrange(self, call: WindowCall, values: Tensor) -> Tensor:
-        """values [B, m + T + m, ...] with padding moved behind the write positions."""
+        """values [B, m + T + m, ...] with padding moved after the write positions."""
         order = self._order(call, values.shape[1])
         if order is None:
             return values

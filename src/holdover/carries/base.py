@@ -31,7 +31,7 @@ KeysValues = Sequence[tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class ModelDims:
-    """What a kind of state must know of the model it is attached to."""
+    """The sizes of the model that a kind of state is attached to."""
 
     hidden: int  # k
     embedding: int  # e

@@ -1,7 +1,7 @@
 """The pooled state of "Adding Recurrence to Pretrained Transformers" (Yoshida, Ettinger, Gimpel).
 
     w        = softmax(alpha)                       one weight a layer
-    z_n      = pool_i sum_l w_l h_{n,i}^(l)         the state: what is carried
+    z_n      = pool_i sum_l w_l h_{n,i}^(l)         the carried state
     h_prev,n = FFN(z_n)                             read by window n+1 as a key and a value
 
 `layer_logits` is alpha, `pool` pool_i, `map` FFN. A linear pool is applied to each layer before they

@@ -1,6 +1,6 @@
 """Pooling: the positions of a window become one vector a slot.
 
-* Tokens come first in a window, so what is pooled is always a prefix: `length` positions, an int
+* Tokens come first in a window, so the pooled positions are always a prefix: `length` positions, an int
   where all rows agree, else [B].
 * With m slots, mean and max take m equal stretches of the window, last takes the last m positions,
   and the two attention poolings have one query a slot.

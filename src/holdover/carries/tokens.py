@@ -1,4 +1,4 @@
-"""Memory tokens: m read positions in front of a window, m write positions behind it.
+"""Memory tokens: m read positions in front of a window, m write positions after it.
 
 All pass through every layer as tokens do. The outputs of the write positions are the state; mapped,
 they are the read positions' embeddings of the next window. (The recurrent memory transformer's idea,

@@ -40,7 +40,7 @@ class Lens:
     without: np.ndarray  # [N] bits, each window read as a document's first
     other: np.ndarray  # [N] bits, with the state of another document or a far part of this one
     other_is: str | None  # which of the two; None: there is no other state, and no number
-    state_bytes: int  # of what is carried from window to window; 0: no window has a past
+    state_bytes: int  # size of the carried state; 0: no window has a past
 
     @property
     def saved(self) -> np.ndarray:
@@ -61,7 +61,7 @@ def lens(
 
     text: letters, a file of them, or tokens of holdover.text. tokenizer: for letters: a fast one of
     transformers, a folder that has one, or the word bytes.
-    advance: is told of windows as they are read, three times each.
+    advance: called with the number of windows just read; every window is read three times.
     """
     check_can_be_seen(model, rows, seed)
     if isinstance(text, Path):

@@ -61,7 +61,7 @@ class Sampler:
 
 
 class Writer:
-    """One text that is read and written on, in any order: `read` what is given, iterate for more.
+    """One text that is read and continued, in any order: `read` takes text, iterating writes more.
 
     It never ends by itself; `close` ends the window early, for a state to keep.
     """

@@ -16,12 +16,12 @@ MISREAD_ON = ("cuda",)
 
 
 def compiler_options() -> dict[str, Any]:
-    """Options of torch's own compiler: backward reads the numbers that forward computed with.
+    """Options of torch's compiler, so that backward reads the numbers that forward computed with.
 
-    Fused operations leave out roundings to 16 bits between them, but what is saved for backward is
-    rounded. A softmax's sum is then of other scores than those its gradient is computed from; the larger
-    the scores, the farther apart, and such gradients grow without bound (docs/training.md). Newer
-    versions round what is saved in both; older ones can be told to round as the step was written.
+    Fused operations skip roundings to 16 bits between them, but tensors saved for backward are rounded.
+    A softmax's sum then comes from other scores than its gradient; the larger the scores, the larger the
+    error, and such gradients grow without bound (docs/training.md). Newer versions of torch round saved
+    tensors in both passes; older ones have an option that rounds as the uncompiled step does.
     """
     # Imported here: it takes seconds, and only those who compile need it.
     from torch._inductor import config

@@ -44,8 +44,8 @@ def _together(windows: list[Window], run: LowerLayers) -> list[Window]:
     types = [window.token_type_ids for window in windows if window.token_type_ids is not None]
     masks = None
     if any(window.mask is not None for window in windows):
-        # Windows beside a padded one are read as ever: to a compiled step, to be read from the first
-        # layer on would be another form.
+        # Windows next to a padded one get a mask too: without one they would be another form for a
+        # compiled step.
         masks = [
             torch.ones_like(window.input_ids, dtype=torch.bool)
             if window.mask is None
